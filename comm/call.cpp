@@ -37,17 +37,17 @@ bool reduces(CallKind kind) { return kind == CallKind::kAllReduce || kind == Cal
 std::string list_text(const std::vector<int64_t>& values) {
   constexpr size_t kShown = 8;
   std::string out = "[";
-  for (size_t i = 0; i < values.size() && i < kShown; ++i) out += cat(i ? ", " : "", values[i]);
+  for (size_t i = 0; i < values.size() && i < kShown; ++i) out += str(i ? ", " : "", values[i]);
   return out + (values.size() > kShown ? ", ...]" : "]");
 }
 
 }  // namespace
 
 std::string to_text(const Call& c) {
-  std::string out = cat(name_of(c.kind), " #", c.number);
-  if (!c.label.empty()) out += cat(" of ", c.label);
-  if (c.kind == CallKind::kSend) out += cat(" to rank ", c.peer);
-  if (c.kind == CallKind::kReceive) out += cat(" from rank ", c.peer);
+  std::string out = str(name_of(c.kind), " #", c.number);
+  if (!c.label.empty()) out += str(" of ", c.label);
+  if (c.kind == CallKind::kSend) out += str(" to rank ", c.peer);
+  if (c.kind == CallKind::kReceive) out += str(" from rank ", c.peer);
   return out;
 }
 
@@ -55,12 +55,12 @@ std::string details_of(const Call& c) {
   std::string out = to_text(c);
   if (c.kind == CallKind::kBarrier || c.kind == CallKind::kSplit) return out;
   out += " (";
-  if (reduces(c.kind)) out += cat(name_of(c.op), ", ");
-  if (c.kind == CallKind::kBroadcast) out += cat("root ", c.peer, ", ");
-  out += cat(c.dtype, ", ");
-  if (c.kind == CallKind::kAllToAll) out += cat("sends ", list_text(c.send_counts), ", receives ", list_text(c.counts));
-  else if (!c.counts.empty()) out += cat("counts ", list_text(c.counts));
-  else out += cat(c.numel, c.numel == 1 ? " element" : " elements");
+  if (reduces(c.kind)) out += str(name_of(c.op), ", ");
+  if (c.kind == CallKind::kBroadcast) out += str("root ", c.peer, ", ");
+  out += str(c.dtype, ", ");
+  if (c.kind == CallKind::kAllToAll) out += str("sends ", list_text(c.send_counts), ", receives ", list_text(c.counts));
+  else if (!c.counts.empty()) out += str("counts ", list_text(c.counts));
+  else out += str(c.numel, c.numel == 1 ? " element" : " elements");
   return out + ")";
 }
 
@@ -117,7 +117,7 @@ uint64_t exchange_balance(const Call& c, int rank) {
 
 std::string ranks_text(const std::vector<int>& ranks) {
   std::string out = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) out += cat(i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
+  for (size_t i = 0; i < ranks.size(); ++i) out += str(i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
   return out;
 }
 
@@ -133,7 +133,7 @@ std::string disagreement_text(const std::vector<std::string>& details) {
         told[q] = true;
         same.push_back(static_cast<int>(q));
       }
-    out += cat(first ? "" : "; ", ranks_text(same), same.size() == 1 ? " calls " : " call ", details[r]);
+    out += str(first ? "" : "; ", ranks_text(same), same.size() == 1 ? " calls " : " call ", details[r]);
     first = false;
   }
   return out;

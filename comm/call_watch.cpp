@@ -126,11 +126,11 @@ std::string CallWatch::last_of(int rank) const {
 
 Error CallWatch::missing() const {
   std::lock_guard lock(mutex_);
-  const std::string limit = cat("within ", deadline_.count(), " s");
+  const std::string limit = str("within ", deadline_.count(), " s");
   const auto [kind, peer] = current_kind_;
   if (between_two(kind))
     return Error(ExitCode::kRankLost,
-                 cat(current_, ": nothing arrived ", limit, known(peer) ? " (" + last_of(peer) + ")" : ""));
+                 str(current_, ": nothing arrived ", limit, known(peer) ? " (" + last_of(peer) + ")" : ""));
   std::vector<int> here, elsewhere;
   std::string missing;
   for (int r = 0; r < size_; ++r) {
@@ -138,17 +138,17 @@ Error CallWatch::missing() const {
     else if (!known(r)) elsewhere.push_back(r);
     else if (board_->number(place_of(r)) >= current_number_) here.push_back(r);
     else
-      missing += cat(missing.empty() ? "" : ", ", "rank ", r,
+      missing += str(missing.empty() ? "" : ", ", "rank ", r,
                      board_->left(place_of(r)) ? " has ended" : " did not arrive " + limit, " (", last_of(r), ")");
   }
-  if (missing.empty()) missing = cat("not done ", limit, " on rank ", rank_);
+  if (missing.empty()) missing = str("not done ", limit, " on rank ", rank_);
   // Ranks that arrived, and whose process was stopped during the call.
   for (int r : here)
     if (known(r))
       if (const std::string stopped = board_->stopped(place_of(r)); !stopped.empty())
-        missing += cat("; rank ", r, " makes no progress: ", stopped);
-  std::string text = cat(current_, ": ", missing, "; arrived: ", ranks_text(here));
-  if (!elsewhere.empty()) text += cat("; on other hosts: ", ranks_text(elsewhere));
+        missing += str("; rank ", r, " makes no progress: ", stopped);
+  std::string text = str(current_, ": ", missing, "; arrived: ", ranks_text(here));
+  if (!elsewhere.empty()) text += str("; on other hosts: ", ranks_text(elsewhere));
   return Error(ExitCode::kRankLost, text);
 }
 

@@ -60,7 +60,7 @@ void Work::synchronize(Seconds deadline) const {
 }
 
 Error rank_is_ending(int rank) {
-  return Error::secondary(ExitCode::kRankLost, cat("rank ", rank, " is ending because of an error of its own"));
+  return Error::secondary(ExitCode::kRankLost, str("rank ", rank, " is ending because of an error of its own"));
 }
 
 std::vector<int64_t> all_gather_values(Communicator& comm, int64_t mine, std::string_view label) {

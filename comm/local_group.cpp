@@ -136,10 +136,10 @@ std::string LocalGroup::disagreement(const std::vector<const Call*>& calls) cons
 
 std::string LocalGroup::last_text(int rank) const {
   const RankState& state = rank_states_[static_cast<size_t>(rank)];
-  return state.last.empty() ? "it made no call yet" : cat("its last: ", state.last);
+  return state.last.empty() ? "it made no call yet" : str("its last: ", state.last);
 }
 
-std::string LocalGroup::deadline_text() const { return cat("within ", options_.deadline.count(), " s"); }
+std::string LocalGroup::deadline_text() const { return str("within ", options_.deadline.count(), " s"); }
 
 std::string LocalGroup::missing_text(const Call& call, bool deadline_passed) const {
   std::vector<int> here;
@@ -148,13 +148,13 @@ std::string LocalGroup::missing_text(const Call& call, bool deadline_passed) con
     const RankState& state = rank_states_[static_cast<size_t>(r)];
     if (state.arrived.load() >= call.number) here.push_back(r);
     else
-      missing += cat(missing.empty() ? "" : ", ", "rank ", r,
+      missing += str(missing.empty() ? "" : ", ", "rank ", r,
                      state.left        ? " has ended"
-                     : deadline_passed ? cat(" did not arrive ", deadline_text())
+                     : deadline_passed ? str(" did not arrive ", deadline_text())
                                        : " is not here",
                      " (", last_text(r), ")");
   }
-  return cat(to_text(call), ": ", missing, "; arrived: ", ranks_text(here));
+  return str(to_text(call), ": ", missing, "; arrived: ", ranks_text(here));
 }
 
 void LocalGroup::send(int from, const Call& call) {
@@ -190,14 +190,14 @@ void LocalGroup::receive(int to, const Call& call) {
       message = std::move(mail.front());
       mail.pop_front();
     } else if (!(arrivals_.load() & kPoison)) {
-      why = cat(to_text(call), ": ", sender.left ? "that rank has ended" : cat("nothing arrived ", deadline_text()),
+      why = str(to_text(call), ": ", sender.left ? "that rank has ended" : str("nothing arrived ", deadline_text()),
                 " (", last_text(call.peer), ")");
     }
   }
   if (!why.empty()) poison(Error(ExitCode::kRankLost, why));
   if (message.details.empty()) throw_poison();
   if (message.dtype != call.dtype || message.numel != call.numel) {
-    poison(Error(ExitCode::kRanksDisagree, cat("rank ", to, " calls ", details_of(call), ", but rank ", call.peer,
+    poison(Error(ExitCode::kRanksDisagree, str("rank ", to, " calls ", details_of(call), ", but rank ", call.peer,
                                                "'s matching call is ", message.details)));
     throw_poison();
   }

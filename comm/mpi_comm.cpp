@@ -138,7 +138,7 @@ void MpiChannel::make_board() {
   std::unique_ptr<ProgressBoard> board;
   char name[64] = {};
   if (place == 0) {
-    const std::string text = cat("/lockstep-", getpid(), "-", boards++, "-", Clock::now().time_since_epoch().count());
+    const std::string text = str("/lockstep-", getpid(), "-", boards++, "-", Clock::now().time_since_epoch().count());
     board = ProgressBoard::create(text, count);
     memcpy(name, text.data(), std::min(text.size(), sizeof name - 1));
   }
@@ -342,7 +342,7 @@ void MpiChannel::receive(const Call& call) {
   must(MPI_Recv(&header, sizeof header, MPI_BYTE, call.peer, kHeaderTag, comm_, MPI_STATUS_IGNORE), what);
   state_->advance();
   if (header.numel != call.numel || header.dtype != static_cast<int64_t>(call.dtype)) {
-    throw Error(ExitCode::kRanksDisagree, cat("rank ", rank_, " calls ", details_of(call), ", but rank ", call.peer,
+    throw Error(ExitCode::kRanksDisagree, str("rank ", rank_, " calls ", details_of(call), ", but rank ", call.peer,
                                               "'s matching call is ", header.details));
   }
   const int64_t bytes = call.numel * size_of(call.dtype);
@@ -395,7 +395,7 @@ bool MpiChannel::close(Stream& stream) {
       require(!state_->idle() || Clock::now() - start < options_.deadline, ExitCode::kRankLost, pending_.size(),
               " messages of rank ", rank_, " found no receiver");
     } catch (const Error& error) {
-      if (!told) log_warning(cat("an MPI communicator cannot be closed: ", error.what()));
+      if (!told) log_warning(str("an MPI communicator cannot be closed: ", error.what()));
       hangs = true;
     }
   }

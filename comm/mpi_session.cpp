@@ -22,7 +22,7 @@ void must(int result, std::string_view what) {
   int kind = 0;
   MPI_Error_class(result, &kind);
   throw Error(kind == MPI_ERR_NO_MEM ? ExitCode::kDevice : ExitCode::kRankLost,
-              cat(what, ": ", std::string_view(text, static_cast<size_t>(length))));
+              str(what, ": ", std::string_view(text, static_cast<size_t>(length))));
 }
 
 namespace {

@@ -29,7 +29,7 @@ std::string job_folder() {
   const char* folder = std::getenv("PMIX_SERVER_TMPDIR");
   return folder ? folder : "";
 }
-std::string mark_of(const std::string& folder, int rank) { return cat(folder, "/lockstep-rank-", rank); }
+std::string mark_of(const std::string& folder, int rank) { return str(folder, "/lockstep-rank-", rank); }
 
 void leave_mark() {
   const std::string folder = job_folder();
@@ -37,13 +37,13 @@ void leave_mark() {
   const int file =
       ::open(mark_of(folder, launched_rank()).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (file < 0) return;
-  const std::string text = cat(int64_t{::getpid()});
+  const std::string text = str(int64_t{::getpid()});
   (void)!::write(file, text.data(), text.size());
   ::close(file);
 }
 
 std::string missing_text(double seconds) {
-  const std::string folder = job_folder(), limit = cat("within ", seconds, " s");
+  const std::string folder = job_folder(), limit = str("within ", seconds, " s");
   const int size = launched_size();
   std::vector<int> here, absent;
   std::string stopped;
@@ -52,12 +52,12 @@ std::string missing_text(double seconds) {
     (mark ? here : absent).push_back(r);
     int64_t process = 0;
     if (!(mark >> process)) continue;
-    if (const std::string why = stopped_text(process); !why.empty()) stopped += cat("; rank ", r, ": ", why);
+    if (const std::string why = stopped_text(process); !why.empty()) stopped += str("; rank ", r, ": ", why);
   }
-  std::string text = cat("MPI did not start ", limit, " (comm.deadline)");
+  std::string text = str("MPI did not start ", limit, " (comm.deadline)");
   const bool one_host = launched_local_size() == size;
   if (!here.empty() && !absent.empty())
-    text += cat(": ", ranks_text(absent), " never reached MPI", one_host ? "" : ", or are on other hosts", "; on ",
+    text += str(": ", ranks_text(absent), " never reached MPI", one_host ? "" : ", or are on other hosts", "; on ",
                 host_name(), " arrived: ", ranks_text(here));
   else if (!here.empty()) text += ": all ranks have reached it";
   text += stopped;
@@ -81,7 +81,7 @@ MpiStart::MpiStart() {
       bool first = true;
       for (int r = 0; r < launched_rank(); ++r) first = first && ::access(mark_of(job_folder(), r).c_str(), F_OK) != 0;
       if (!first) std::this_thread::sleep_for(std::chrono::seconds(3));
-      log_error(cat("rank ", launched_rank(), " on ", host_name(), ": ", missing_text(seconds)));
+      log_error(str("rank ", launched_rank(), " on ", host_name(), ": ", missing_text(seconds)));
       close_log_file();
       _exit(static_cast<int>(ExitCode::kRankLost));
     });

@@ -11,7 +11,7 @@ NcclApi* open_api(std::string& why) {
   std::string said;
   if (void* make = library_symbol("liblockstep_nccl.so", "lockstep_nccl_api", &said))
     return reinterpret_cast<MakeNcclApi*>(make)();
-  why = cat("this lockstep cannot use NCCL: ", said,
+  why = str("this lockstep cannot use NCCL: ", said,
             "; build it where NCCL is installed, and keep liblockstep_nccl.so next to the program");
   return nullptr;
 }

@@ -69,7 +69,7 @@ class NcclApi {
   virtual void receive(Handle comm, void* out, int64_t n, DType dtype, int from, DeviceQueue& queue) = 0;
 };
 
-inline std::string nccl_version_text(int code) { return cat(code / 10000, ".", code / 100 % 100, ".", code % 100); }
+inline std::string nccl_version_text(int code) { return str(code / 10000, ".", code / 100 % 100, ".", code % 100); }
 // Throws ExitCode::kDevice unless a library of version `found` serves a program that was compiled with `compiled`, both
 // as NCCL counts (22809 is 2.28.9): of the same major version, and no older minor one, which may lack calls.
 inline void check_nccl_version(int found, int compiled) {

@@ -112,7 +112,7 @@ void NcclChannel::make_board() {
   std::string name;
   std::unique_ptr<ProgressBoard> board;
   if (rank_ == first) {
-    name = cat("/lockstep-", getpid(), "-nccl-", boards++, "-", Clock::now().time_since_epoch().count());
+    name = str("/lockstep-", getpid(), "-nccl-", boards++, "-", Clock::now().time_since_epoch().count());
     board = ProgressBoard::create(name, count);
   }
   name = all_gather_text(*host_, name, "board")[static_cast<size_t>(first)];
@@ -188,7 +188,7 @@ NcclApi::Handle NcclChannel::made_within_deadline(const std::function<NcclApi::H
 std::string NcclChannel::history() const {
   char hash[17];
   std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(calls_hash_));
-  return cat(calls_, " calls of GPUs, ", hash);
+  return str(calls_, " calls of GPUs, ", hash);
 }
 
 std::shared_ptr<Channel> NcclChannel::split(const Call& call) {
@@ -214,7 +214,7 @@ struct NcclChannel::Registered {
     try {
       api.free(device.index, data);
     } catch (const Error& error) {
-      log_warning(cat(bytes, " bytes registered with NCCL on ", device, " cannot be freed: ", error.what()));
+      log_warning(str(bytes, " bytes registered with NCCL on ", device, " cannot be freed: ", error.what()));
     }
   }
   Registered(const Registered&) = delete;
@@ -261,7 +261,7 @@ bool NcclChannel::add_window(const std::shared_ptr<Registered>& memory) {
           try {
             memory->window = api.add_window(comm, memory->data, memory->bytes);
           } catch (const Error& error) {
-            throw error.with_message(cat(error.what(), "; ", kWithout));
+            throw error.with_message(str(error.what(), "; ", kWithout));
           }
         },
         [&] {
@@ -427,7 +427,7 @@ void NcclChannel::end_hanging_work(const Error& cause) {
   }
   // NCCL's abort waits until no CUDA graph holds operations of the communicator.
   if (const int graphs = drop_graphs(stream_.device()); graphs > 0)
-    log_warning(cat("rank ", rank_, " drops ", graphs, " recorded step", graphs > 1 ? "s" : "",
+    log_warning(str("rank ", rank_, " drops ", graphs, " recorded step", graphs > 1 ? "s" : "",
                     ", as NCCL cannot be aborted before"));
   std::string problem = "it hangs";
   try {
@@ -437,7 +437,7 @@ void NcclChannel::end_hanging_work(const Error& cause) {
   } catch (const Error& error) {
     problem = error.what();
   }
-  end_process(cat("rank ", rank_, " ends immediately, since NCCL's communicator cannot be aborted (", problem,
+  end_process(str("rank ", rank_, " ends immediately, since NCCL's communicator cannot be aborted (", problem,
                   "); the cause: ", cause.what()));
 }
 
@@ -485,7 +485,7 @@ bool NcclChannel::close(Stream& stream) {
       memory->clear();
     else log_warning("an NCCL communicator cannot be closed: another rank has not closed it");
   } catch (const Error& error) {
-    if (!state_->poisoned()) log_warning(cat("an NCCL communicator cannot be closed: ", error.what()));
+    if (!state_->poisoned()) log_warning(str("an NCCL communicator cannot be closed: ", error.what()));
   }
   return idle;
 }

@@ -100,7 +100,7 @@ class NcclComm final : public Communicator {
   }
   // The history is part of the label, so ranks whose earlier calls differ disagree on this call.
   std::string with_history(std::string_view label) const {
-    return options_.check_calls ? cat(label, " (after ", channel_->history(), ")") : std::string(label);
+    return options_.check_calls ? str(label, " (after ", channel_->history(), ")") : std::string(label);
   }
 
   const std::shared_ptr<Communicator> host_;
@@ -129,20 +129,20 @@ constexpr std::string_view kBetween = " | ", kCannot = "! ";
 std::string introduction(const Device& device) {
   std::string why;
   const NcclApi* api = find_nccl_api(&why);
-  if (!api) return cat(kCannot, why);
-  return cat(api->version(), kBetween, machine_id(), kBetween, device_backend().properties(device.index).bus);
+  if (!api) return str(kCannot, why);
+  return str(api->version(), kBetween, machine_id(), kBetween, device_backend().properties(device.index).bus);
 }
 
 // Why these ranks cannot use NCCL; empty if they can.
 std::string obstacle(const std::vector<std::string>& all) {
   for (size_t r = 0; r < all.size(); ++r)
-    if (all[r].starts_with(kCannot)) return cat("rank ", static_cast<int>(r), ": ", all[r].substr(kCannot.size()));
+    if (all[r].starts_with(kCannot)) return str("rank ", static_cast<int>(r), ": ", all[r].substr(kCannot.size()));
   for (size_t r = 0; r < all.size(); ++r) {
     std::vector<int> same;
     for (size_t q = 0; q < all.size(); ++q)
       if (all[q] == all[r]) same.push_back(static_cast<int>(q));
     if (same.size() > 1)
-      return cat("NCCL needs one GPU for each rank, but ", ranks_text(same), " share one (PCI ",
+      return str("NCCL needs one GPU for each rank, but ", ranks_text(same), " share one (PCI ",
                  all[r].substr(all[r].rfind(kBetween) + kBetween.size()),
                  "): they exchange through host memory, which is slower");
   }

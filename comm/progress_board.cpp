@@ -53,13 +53,13 @@ std::string path_of(const std::string& name) {
 
 std::string stopped_text(int64_t process) {
   if (process <= 0) return {};
-  std::ifstream stat(cat("/proc/", process, "/stat"));
+  std::ifstream stat(str("/proc/", process, "/stat"));
   const std::string text((std::istreambuf_iterator<char>(stat)), {});
   const size_t after_name = text.rfind(") ");
   if (after_name == text.npos || after_name + 2 >= text.size()) return {};
   const char state = text[after_name + 2];
   if (state != 'T' && state != 't') return {};
-  return cat("its process ", process, " is stopped, by SIGSTOP or a debugger");
+  return str("its process ", process, " is stopped, by SIGSTOP or a debugger");
 }
 
 ProgressBoard::ProgressBoard(void* memory, size_t bytes) : memory_(memory), bytes_(bytes) {

@@ -34,7 +34,7 @@ void print(const std::string& given, Shown shown) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (written && std::fflush(stdout) == 0) return;
   const int error = errno;
-  throw Error(ExitCode::kStorage, cat("the result cannot be written to standard output: ", std::strerror(error)));
+  throw Error(ExitCode::kStorage, str("the result cannot be written to standard output: ", std::strerror(error)));
 }
 
 namespace {
@@ -43,7 +43,7 @@ std::string help() {
   std::string out = "lockstep: distributed data-parallel training, the same bits at every number of ranks\n\n";
   for (const CommandEntry& c : commands())
     for (const auto& [form, what] : c.help) {
-      std::string line = cat("  lockstep ", c.name, *form ? " " : "", form);
+      std::string line = str("  lockstep ", c.name, *form ? " " : "", form);
       line.resize(std::max<size_t>(line.size() + 2, 73), ' ');
       out += line + what + "\n";
     }
@@ -69,7 +69,7 @@ std::terminate_handler default_terminate = nullptr;
   if (const auto exception = std::current_exception()) {
     try {
       const Error error = as_error(exception);
-      if (error.code() == ExitCode::kDevice) end(cat("error: ", error.what(), "\n"));
+      if (error.code() == ExitCode::kDevice) end(str("error: ", error.what(), "\n"));
     } catch (...) {
       end("error: out of memory\n");  // not even enough to say more
     }
@@ -94,7 +94,7 @@ void prepare_process() {
     try {
       start_flight_recorder(path);
     } catch (const Error& e) {
-      log_warning(cat(e.what(), "; the launcher will not see what this rank does"));
+      log_warning(str(e.what(), "; the launcher will not see what this rank does"));
     }
     ::unsetenv(kFlightFile);  // of this process, not of those that it starts
   }
@@ -114,7 +114,7 @@ int run(int argc, char** argv, const App& app) {
       return arguments.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
     }
     if (arguments[0] == "--version") {
-      print(cat("lockstep ", kVersion, "\n"));
+      print(str("lockstep ", kVersion, "\n"));
       return 0;
     }
     const std::string name = arguments[0];
@@ -125,7 +125,7 @@ int run(int argc, char** argv, const App& app) {
       names.push_back(e.name);
     }
     throw Error(ExitCode::kUsage,
-                cat("there is no command '", name, "'", did_you_mean(name, names), "; `lockstep --help` lists them"));
+                str("there is no command '", name, "'", did_you_mean(name, names), "; `lockstep --help` lists them"));
   } catch (...) {
     const Error e = as_error(std::current_exception());
     // What input or command line are to blame for is mostly the same on all ranks; `lockstep launch` shows one of them.

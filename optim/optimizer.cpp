@@ -103,7 +103,7 @@ Optimizer::Optimizer(const std::vector<Slot>& slots,
       return made;
     };
     for (const std::string& name : moments(s)) {
-      StateEntry e{cat(name, "/", s.name), s.region, s.offset, {}};
+      StateEntry e{str(name, "/", s.name), s.region, s.offset, {}};
       e.data = make(n, kept == Moments::k8Bit ? DType::kUInt8 : DType::kFloat32);
       if (kept == Moments::k8Bit) e.scales = make(ceil_div(n, kStateChunk), DType::kFloat32);
       moments_.back().push_back(std::move(e));

@@ -75,7 +75,7 @@ std::vector<Field> RestartSchedule::options() {
 std::pair<std::string, std::string> RestartSchedule::problem() const {
   const auto period = static_cast<double>(options_.period);
   if (options_.growth == 1 || std::round(period * options_.growth) > period) return {};
-  return {"growth", cat(options_.growth, " times a period of ", options_.period, " steps is again a whole number of ",
+  return {"growth", str(options_.growth, " times a period of ", options_.period, " steps is again a whole number of ",
                         options_.period, ": no period would ever be longer; take ", 1 + 0.5 / period,
                         " or more, a longer schedule.period, or 1 for equal periods")};
 }

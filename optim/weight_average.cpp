@@ -56,7 +56,7 @@ std::vector<StateEntry> averages_of(const Checkpoint& checkpoint, const std::vec
     if (!e.name.starts_with(kParameters)) continue;
     const std::string name = e.name.substr(kParameters.size());
     if (!averaged.contains(name)) continue;
-    e.name = cat(kAverages, name);
+    e.name = str(kAverages, name);
     out.push_back(std::move(e));
   }
   return out;

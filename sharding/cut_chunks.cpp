@@ -129,7 +129,7 @@ class ChunkExchange {
       sent.push_back(static_cast<int64_t>(text.size()));
       sent_from.push_back(to_send);
       to_send += sent.back();
-      counts_here += cat(sent.back(), " ");
+      counts_here += str(sent.back(), " ");
     }
     for (const std::string& text : all_gather_text(comm_, counts_here, name_)) {
       std::istringstream in(text);
@@ -166,8 +166,8 @@ using ByName = std::map<std::string, std::vector<const StateEntry*>>;
 std::map<std::string, Shape> tensors_of_all(const ByName& mine, Communicator& comm) {
   std::string lines;
   for (const auto& [name, entries] : mine) {
-    for (int64_t extent : entries[0]->region.shape) lines += cat(extent, " ");
-    lines += cat("= ", name, "\n");
+    for (int64_t extent : entries[0]->region.shape) lines += str(extent, " ");
+    lines += str("= ", name, "\n");
   }
   std::map<std::string, Shape> out;
   for (const std::string& text : all_gather_text(comm, lines, "tensors in regions")) {

@@ -24,7 +24,7 @@ DataParallel::DataParallel(Module& model, const Axis& data, DataParallelOptions 
 void DataParallel::make_buckets() {
   ModelBlocks model = blocks_of(model_, options_);
   const auto place = [&](std::vector<NamedParameter> members, bool frozen) {
-    std::string name = members.size() == 1 ? members[0].name : cat(members.front().name, " .. ", members.back().name);
+    std::string name = members.size() == 1 ? members[0].name : str(members.front().name, " .. ", members.back().name);
     return std::make_unique<ParameterBucket>(std::move(name), std::move(members), *mesh_, options_, frozen);
   };
   const auto buckets_of = [&](ModelBlock& block) {
@@ -160,7 +160,7 @@ StepReducer& DataParallel::reducer_of(int64_t micro_count) {
 std::string DataParallel::why_not_recorded() const {
   if (current_device().type != DeviceType::kCuda) return "only a GPU's work can be recorded";
   if (schedule() == MicroSchedule::kWaves)
-    return cat("at sharding.level ", to_text(options_.level), " the host frees memory during a step");
+    return str("at sharding.level ", to_text(options_.level), " the host frees memory during a step");
   if (const Axis& data = mesh_->data(); data.size > 1 && data.comm().backend() != "nccl")
     return "exchanges through host memory cannot be recorded";
   return "";

@@ -57,7 +57,7 @@ GradientBucket::~GradientBucket() {
     if (const auto& record = p.parameter->value.record()) record->before_grad = record->on_grad = nullptr;
 }
 
-std::string GradientBucket::collective_name() const { return cat("gradients of ", parameters_.name()); }
+std::string GradientBucket::collective_name() const { return str("gradients of ", parameters_.name()); }
 
 // --- Gradients of this rank's micro-batches
 

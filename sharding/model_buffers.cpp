@@ -89,7 +89,7 @@ std::vector<StateEntry> ModelBuffers::state() const {
   for (const BucketLayout::Piece& piece : layout_.pieces()) {
     const Range mine = intersect(slice_of(mesh_.shard().index), {piece.offset, piece.offset + piece.numel()});
     const Range elements = mine.empty() ? Range{piece.offset, piece.offset} : mine;
-    out.push_back({cat(kBuffers, piece.name), piece.shape, elements.begin - piece.offset,
+    out.push_back({str(kBuffers, piece.name), piece.shape, elements.begin - piece.offset,
                    flat_.slice(0, elements.begin, elements.end)});
   }
   return out;

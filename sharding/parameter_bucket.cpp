@@ -102,7 +102,7 @@ void ParameterBucket::gather() {
   if (!master_.same_place(mine) && !copy_is_current()) raw::copy(mine, master_);
   if (mesh_.shard().size > 1)
     gathering_ = mesh_.gathers().all_gather(whole_, mine, BucketLayout::cut_sizes(layout_.all(), mesh_.shard().size),
-                                            cat("parameters of ", name_));
+                                            str("parameters of ", name_));
   state_ = State::kGathering;
   was_copied_ = !streamed_;
   master_version_ = master_.storage()->version();
@@ -166,14 +166,14 @@ void ParameterBucket::gather_whole(const Tensor& whole, int64_t per_chunk) const
   std::vector<int64_t> counts;
   for (int64_t size : BucketLayout::cut_sizes(layout_.all(), mesh_.shard().size)) counts.push_back(values_of(size));
   const Tensor mine = whole.slice(0, values_of(slice_.begin), values_of(slice_.end));
-  mesh_.gathers().all_gather(whole, mine, counts, cat("update of ", name_)).wait();
+  mesh_.gathers().all_gather(whole, mine, counts, str("update of ", name_)).wait();
 }
 
 std::vector<StateEntry> ParameterBucket::state() const {
   std::vector<StateEntry> out;
   for (size_t i = 0; i < members_.size(); ++i) {
     const BucketLayout::Piece& p = layout_.pieces()[i];
-    out.push_back({cat(kParameters, p.name), p.shape, first_element(i), of_slice(master_, i)});
+    out.push_back({str(kParameters, p.name), p.shape, first_element(i), of_slice(master_, i)});
   }
   return out;
 }
@@ -183,7 +183,7 @@ std::vector<StateEntry> ParameterBucket::whole_copies() const {
   if (streamed_ || (mesh_.shard().size == 1 && master_.same_place(whole_))) return out;
   for (const BucketLayout::Piece& p : layout_.pieces())
     out.push_back(
-        {cat(kParameters, p.name, " (whole copy)"), p.shape, 0, whole_.slice(0, p.offset, p.offset + p.numel())});
+        {str(kParameters, p.name, " (whole copy)"), p.shape, 0, whole_.slice(0, p.offset, p.offset + p.numel())});
   return out;
 }
 

@@ -184,7 +184,7 @@ PendingStep PendingStep::relaunched() const {
 
 StepResult PendingStep::wait(std::optional<Seconds> deadline) const {
   if (!there_.synchronize(deadline))
-    throw Error(ExitCode::kRankLost, cat("not done within ", deadline->count(),
+    throw Error(ExitCode::kRankLost, str("not done within ", deadline->count(),
                                          " s: a rank is missing from one of its exchanges, or hangs in one"));
   StepResult result;
   result.exposed_ms = exposed_ms_;

@@ -20,13 +20,13 @@ ExitCode code_of(ncclResult_t result) {
 
 std::string words(ncclResult_t result, ncclComm_t comm) {
   const char* more = ncclGetLastError(comm);
-  return more && *more ? cat(ncclGetErrorString(result), ": ", more) : std::string(ncclGetErrorString(result));
+  return more && *more ? str(ncclGetErrorString(result), ": ", more) : std::string(ncclGetErrorString(result));
 }
 
 void must(ncclResult_t result, std::string_view what, ncclComm_t comm = nullptr) {
   if (result == ncclSuccess) return;
   throw Error(code_of(result),
-              cat("NCCL: ", what, ": ", words(result, comm), "; NCCL_DEBUG=INFO in the environment makes it say more"));
+              str("NCCL: ", what, ": ", words(result, comm), "; NCCL_DEBUG=INFO in the environment makes it say more"));
 }
 
 void must(cudaError_t result, std::string_view what) {
@@ -54,7 +54,7 @@ ncclComm_t comm_of(NcclApi::Handle handle) { return static_cast<ncclComm_t>(hand
 void use_gpu_of(ncclComm_t comm) {
   int gpu = 0;
   must(ncclCommCuDevice(comm, &gpu), "asking for a communicator's GPU", comm);
-  must(cudaSetDevice(gpu), cat("using GPU ", gpu));
+  must(cudaSetDevice(gpu), str("using GPU ", gpu));
 }
 cudaStream_t stream_of(DeviceQueue& queue) { return static_cast<cudaStream_t>(queue.native()); }
 
@@ -81,11 +81,11 @@ class NcclLibrary final : public NcclApi {
     ncclUniqueId id;
     check(bytes.size() == sizeof id.internal, "an NCCL id of ", static_cast<int64_t>(bytes.size()), " bytes");
     memcpy(id.internal, bytes.data(), sizeof id.internal);
-    must(cudaSetDevice(gpu), cat("using GPU ", gpu));
+    must(cudaSetDevice(gpu), str("using GPU ", gpu));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
     ncclComm_t comm = nullptr;
-    must(ncclCommInitRankConfig(&comm, size, id, rank, &config), cat("connecting rank ", rank, " of ", size));
+    must(ncclCommInitRankConfig(&comm, size, id, rank, &config), str("connecting rank ", rank, " of ", size));
     return comm;
   }
 
@@ -117,14 +117,14 @@ class NcclLibrary final : public NcclApi {
   // Windows exist since 2.27; they need memory from ncclMemAlloc, which other processes can map.
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
   void* allocate(int gpu, int64_t bytes) override {
-    must(cudaSetDevice(gpu), cat("using GPU ", gpu));
+    must(cudaSetDevice(gpu), str("using GPU ", gpu));
     void* data = nullptr;
     if (ncclMemAlloc(&data, static_cast<size_t>(bytes)) == ncclSuccess) return data;
     (void)cudaGetLastError();  // the cause may be lack of memory; then the next ordinary allocation reports it
     return nullptr;
   }
   void free(int gpu, void* data) override {
-    must(cudaSetDevice(gpu), cat("using GPU ", gpu));
+    must(cudaSetDevice(gpu), str("using GPU ", gpu));
     must(cudaDeviceSynchronize(), "waiting for the GPU");  // unmapping does not wait for work in progress
     must(ncclMemFree(data), "freeing memory");
   }

@@ -20,7 +20,7 @@ std::string place_text(const Place& p) {
       break;
     }
   }
-  return cat(file, ":", static_cast<int64_t>(p.line()));
+  return str(file, ":", static_cast<int64_t>(p.line()));
 }
 
 constexpr uint64_t kLeafSequence = std::numeric_limits<uint64_t>::max();
@@ -33,7 +33,7 @@ uint64_t next_sequence() {
 
 void check_finite(const Tensor& t, const char* what, const Node& node) {
   if (raw::all_finite(t)) return;
-  throw Error(ExitCode::kNumeric, cat("anomaly: ", what, " of ", node.name, " called at ", place_text(node.place),
+  throw Error(ExitCode::kNumeric, str("anomaly: ", what, " of ", node.name, " called at ", place_text(node.place),
                                       " holds NaN or infinity; it is ", t));
 }
 
@@ -117,7 +117,7 @@ class Sweep {
       const Node& n = *reached_[i];
       check(n.sequence > node.sequence && n.sequence != kLeafSequence, node.name, " called at ", place_text(node.place),
             ": its forward pass read the gradient-carrying result of ", n.name,
-            n.sequence == kLeafSequence ? std::string() : cat(" called at ", place_text(n.place)), ", of shape ",
+            n.sequence == kLeafSequence ? std::string() : str(" called at ", place_text(n.place)), ", of shape ",
             n.shape, ", which is neither its input nor among its parameters");
     }
     start(root, gradient, false);

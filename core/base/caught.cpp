@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 Error out_of_memory(std::string_view what) {
-  return Error(ExitCode::kDevice, cat("out of memory", what.empty() ? "" : ": ", what, "; ", host_memory_text()));
+  return Error(ExitCode::kDevice, str("out of memory", what.empty() ? "" : ": ", what, "; ", host_memory_text()));
 }
 
 bool wants_storage(const std::error_code& code) {
@@ -31,7 +31,7 @@ Error as_error(const std::exception_ptr& e) {
     const std::string_view what = error.what();
     return out_of_memory(what.find("asked for") == what.npos ? "" : what);  // the standard library's says nothing
   } catch (const std::length_error& error) {
-    return out_of_memory(cat("more elements asked for than memory can have (", error.what(), ")"));
+    return out_of_memory(str("more elements asked for than memory can have (", error.what(), ")"));
   } catch (const std::system_error& error) {
     if (error.code() == std::errc::resource_unavailable_try_again) return thread_refused("a thread", error);
     if (error.code() == std::errc::not_enough_memory) return out_of_memory(error.what());
@@ -45,7 +45,7 @@ Error as_error(const std::exception_ptr& e) {
 
 Error thread_refused(std::string_view whose, const std::system_error& e) {
   return Error(ExitCode::kDevice,
-               cat(whose, " cannot be started: ", e.code().message(),
+               str(whose, " cannot be started: ", e.code().message(),
                    "; the system limits threads (ulimit -u, a cgroup's pids.max) and their memory (ulimit -v): ",
                    "raise the limit or use fewer; ", host_memory_text()));
 }
@@ -58,18 +58,18 @@ bool has_address_space(size_t bytes) {
 }
 
 std::string host_memory_text() {
-  auto mib = [](double bytes) { return cat(static_cast<int64_t>(bytes / (1 << 20)), " MiB"); };
+  auto mib = [](double bytes) { return str(static_cast<int64_t>(bytes / (1 << 20)), " MiB"); };
   long pages = 0, resident = 0;
   if (FILE* file = std::fopen("/proc/self/statm", "r")) {
     if (std::fscanf(file, "%ld %ld", &pages, &resident) != 2) pages = resident = 0;
     std::fclose(file);
   }
   const auto page = static_cast<double>(::sysconf(_SC_PAGESIZE));
-  std::string out = cat("this process has ", mib(static_cast<double>(resident) * page), " in memory, ",
+  std::string out = str("this process has ", mib(static_cast<double>(resident) * page), " in memory, ",
                         mib(static_cast<double>(pages) * page), " of address space");
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    out += cat(" (ulimit -v: ", mib(static_cast<double>(limit.rlim_cur)), ")");
+    out += str(" (ulimit -v: ", mib(static_cast<double>(limit.rlim_cur)), ")");
   return out;
 }
 

@@ -46,7 +46,7 @@ template <class Kind>
 std::unique_ptr<Kind> make_choice(const std::vector<Choice<Kind>>& choices, const std::string& name) {
   for (auto& c : choices)
     if (c.name == name) return c.make();
-  throw Error(ExitCode::kInternal, cat("there is no choice '", name, "'"));
+  throw Error(ExitCode::kInternal, str("there is no choice '", name, "'"));
 }
 
 }  // namespace lockstep

@@ -21,7 +21,7 @@ void fail_check(const std::source_location& where, const std::string& message) {
       break;
     }
   }
-  throw Error(ExitCode::kInternal, cat(message, " [", file, ":", where.line(), "]"));
+  throw Error(ExitCode::kInternal, str(message, " [", file, ":", where.line(), "]"));
 }
 
 }  // namespace lockstep

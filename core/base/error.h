@@ -87,9 +87,9 @@ template <class T>
 requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) std::string to_text(T v) { return std::to_string(v); }
 inline std::string to_text(float v) { return to_text(static_cast<double>(v)); }
 
-// cat("a ", 3, " b") == "a 3 b"
+// str("a ", 3, " b") == "a 3 b"
 template <class... Parts>
-std::string cat(const Parts&... parts) {
+std::string str(const Parts&... parts) {
   std::string out;
   (out.append(to_text(parts)), ...);
   return out;
@@ -109,14 +109,14 @@ struct Condition {
 template <class... Parts>
 void check(Condition condition, const Parts&... parts) {
   if (!condition.holds) [[unlikely]]
-    fail_check(condition.where, cat(parts...));
+    fail_check(condition.where, str(parts...));
 }
 
 // Bad input from outside: the message names file and key itself.
 template <class... Parts>
 void require(bool holds, ExitCode code, const Parts&... parts) {
   if (!holds) [[unlikely]]
-    throw Error(code, cat(parts...));
+    throw Error(code, str(parts...));
 }
 
 // Checked narrowing, for arguments of libraries.

@@ -61,7 +61,7 @@ std::string random_digits() {
 }
 
 std::string temporary_name(const std::string& path, std::string_view infix) {
-  return cat(path, ".", infix, "-", random_digits());
+  return str(path, ".", infix, "-", random_digits());
 }
 
 Descriptor create_new(const std::string& path) {

@@ -15,7 +15,7 @@ template <class... Parts>
 void require_done(bool done, ExitCode code, const Parts&... parts) {
   const int error = errno;
   if (!done) [[unlikely]]
-    throw Error(code, cat(parts..., ": ", std::strerror(error)));
+    throw Error(code, str(parts..., ": ", std::strerror(error)));
 }
 
 // Whether the storage itself is to blame, such as a full disk.

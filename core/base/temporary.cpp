@@ -56,7 +56,7 @@ void remove_left_behind(const std::string& prefix, Kind kind) {
     if (!file || ::fstat(file.number(), &about) != 0 || !is_kind_of_ours(about, kind) || !lock(file, kind)) continue;
     if (kind == Kind::kFolder) remove_tree(one.string());
     else ::unlink(one.c_str());
-    log_info(cat("removed ", one.string(), ", left by a process that was killed"));
+    log_info(str("removed ", one.string(), ", left by a process that was killed"));
   }
 }
 

@@ -56,7 +56,7 @@ class HostSource final : public Source {
     madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a page fault costs 2 us; a refusal costs only time
     return data;
   }
-  std::string rest_text() const override { return cat("; ", host_memory_text()); }
+  std::string rest_text() const override { return str("; ", host_memory_text()); }
 };
 
 class GpuSource final : public Source {
@@ -65,7 +65,7 @@ class GpuSource final : public Source {
   char* take(int64_t bytes) override { return static_cast<char*>(backend_.allocate(index_, bytes)); }
   void give_back(char* data) override { backend_.release(index_, data); }
   std::string rest_text() const override {
-    return cat("; the GPU has ", backend_.free_memory(index_), " of ", backend_.properties(index_).memory_bytes,
+    return str("; the GPU has ", backend_.free_memory(index_), " of ", backend_.properties(index_).memory_bytes,
                " bytes free");
   }
 
@@ -197,7 +197,7 @@ class Arena : public Memory {
     held[static_cast<size_t>(use)] += bytes;
     throw OutOfMemory(
         ExitCode::kDevice,
-        cat("out of memory", gpu || device_.type == DeviceType::kPinned ? cat(" on ", device_) : "", ": ", bytes,
+        str("out of memory", gpu || device_.type == DeviceType::kPinned ? str(" on ", device_) : "", ": ", bytes,
             " bytes asked for (", use, whom.empty() ? "" : " of ", whom, "), ", stats_.bytes_in_use, " in use (",
             census_text(stats_.by_use), "), ", stats_.bytes_reserved, " reserved", source_->rest_text()),
         held);
@@ -461,7 +461,7 @@ std::string census_text(const BytesByUse& bytes) {
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
   std::string out;
   for (size_t i : order)
-    if (bytes[i] > 0) out += cat(out.empty() ? "" : ", ", static_cast<MemoryUse>(i), " ", bytes[i]);
+    if (bytes[i] > 0) out += str(out.empty() ? "" : ", ", static_cast<MemoryUse>(i), " ", bytes[i]);
   return out;
 }
 

@@ -26,7 +26,7 @@ DeviceBackend* open_backend(std::string& why) {
   }
   // The loader names what it did not find: ours, or a library of CUDA that ours needs.
   const bool built = said.find("liblockstep_cuda.so: cannot open") == std::string::npos;
-  why = cat("this lockstep cannot use GPUs: ", said,
+  why = str("this lockstep cannot use GPUs: ", said,
             built ? "; install that library, or put its folder on LD_LIBRARY_PATH"
                   : "; build it with the preset cuda-release, and keep liblockstep_cuda.so in ../lib of the program");
   return nullptr;

@@ -19,7 +19,7 @@ std::string program_folder() {
 
 void* library_symbol(const std::string& library, const char* symbol, std::string* why) {
   const std::string folder = program_folder();
-  const std::string places[] = {cat(folder, "/", library), cat(folder, "/../lib/", library), library};
+  const std::string places[] = {str(folder, "/", library), str(folder, "/../lib/", library), library};
   void* handle = nullptr;
   for (const std::string& place : places) {
     // One that is there but lacks something itself says more than those that are not there.
@@ -28,12 +28,12 @@ void* library_symbol(const std::string& library, const char* symbol, std::string
     handle = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle) break;
     const char* said = dlerror();
-    if (why && (place != library || why->empty())) *why = said ? said : cat(place, " cannot be opened");
+    if (why && (place != library || why->empty())) *why = said ? said : str(place, " cannot be opened");
     if (place != library) return nullptr;
   }
   if (!handle) return nullptr;
   void* found = dlsym(handle, symbol);
-  if (!found && why) *why = cat(library, " has no ", symbol, ": it is of another version of lockstep");
+  if (!found && why) *why = str(library, " has no ", symbol, ": it is of another version of lockstep");
   return found;
 }
 

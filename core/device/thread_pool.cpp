@@ -70,7 +70,7 @@ ThreadPool::ThreadPool(int threads) {
   try {
     for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
   } catch (const std::system_error& e) {
-    const std::string whose = cat("compute thread ", workers_.size() + 1, " of ", threads);
+    const std::string whose = str("compute thread ", workers_.size() + 1, " of ", threads);
     end(workers_, stop_, ticket_);
     throw thread_refused(whose, e);
   } catch (...) {

@@ -57,7 +57,7 @@ class PendingFolder {
     std::error_code ignored;
     if (!committed_) fs::remove_all(temporary_, ignored);
   }
-  std::string operator/(const std::string& name) const { return cat(temporary_, "/", name); }
+  std::string operator/(const std::string& name) const { return str(temporary_, "/", name); }
   void write(const std::string& name, const std::string& text) const {
     PendingFile file(*this / name, false);
     std::ofstream out(file.temporary(), std::ios::binary);
@@ -119,7 +119,7 @@ std::string companion(const std::string& source, const char* name) {
     if (fs::is_regular_file(fs::symlink_status(blob, ignored))) return blob.string();
   }
   throw Error(ExitCode::kBadData,
-              cat(path.string(), ": is ", target.empty() ? "no regular file" : cat("a link to ", escaped(target)),
+              str(path.string(), ": is ", target.empty() ? "no regular file" : str("a link to ", escaped(target)),
                   ", and would be copied into the export; put a copy of the file in its place, or remove it"));
 }
 
@@ -199,7 +199,7 @@ void write_hf_folder(const std::string& folder, const HfExport& what, const Name
   JsonObject config = what.config;
   config.emplace_back("torch_dtype", std::string("float32"));
   if (!source.empty() && is_hf_folder(source) && read_hf_model(source).family == what.model.family) {
-    const HfConfig there = HfConfig::load(cat(source, "/config.json"));
+    const HfConfig there = HfConfig::load(str(source, "/config.json"));
     if (what.model.table->keep) what.model.table->keep(there, config);
     for (const char* key : kSpecialTokens)
       if (const auto id = what.other_tokenizer ? std::nullopt : there.json_of(key)) {

@@ -28,7 +28,7 @@ const JsonValue* HfConfig::member(std::string_view key) const {
 bool HfConfig::is_null(std::string_view key) const { return find_member(object_, key) && !member(key); }
 
 void HfConfig::refuse(std::string_view key, std::string_view why) const {
-  throw Error(ExitCode::kBadData, cat(path_, ": ", section_, key, why.starts_with(':') ? "" : " ", why));
+  throw Error(ExitCode::kBadData, str(path_, ": ", section_, key, why.starts_with(':') ? "" : " ", why));
 }
 
 std::optional<std::string> HfConfig::json_of(std::string_view key) const {
@@ -108,19 +108,19 @@ std::optional<HfConfig> HfConfig::object(std::string_view key) const {
   auto object = text ? parse_json_object(text->text) : std::nullopt;
   if (!object) refuse(key, "is no object with distinct keys");
   HfConfig out{path_, std::move(*object)};
-  out.section_ = cat(section_, key, ".");
+  out.section_ = str(section_, key, ".");
   return out;
 }
 
 std::string HfConfig::one_of(std::string_view key, std::initializer_list<std::string_view> values) const {
   std::string is = text(key, std::string(*values.begin())), known;
   if (std::find(values.begin(), values.end(), is) != values.end()) return is;
-  for (std::string_view v : values) known += cat(known.empty() ? "" : " or ", v);
-  refuse(key, cat(": ", is, " is not supported; ", known, " is"));
+  for (std::string_view v : values) known += str(known.empty() ? "" : " or ", v);
+  refuse(key, str(": ", is, " is not supported; ", known, " is"));
 }
 
 void HfConfig::need_truth(std::string_view key, bool value) const {
-  if (truth(key, value) != value) refuse(key, cat(": ", !value, " is not supported"));
+  if (truth(key, value) != value) refuse(key, str(": ", !value, " is not supported"));
 }
 
 }  // namespace lockstep

@@ -111,8 +111,8 @@ int64_t labels_of(const HfConfig& config) {
 void add_labels(JsonObject& config, int64_t classes) {
   JsonObject names, numbers;
   for (int64_t i = 0; i < classes; ++i) {
-    names.emplace_back(cat(i), cat("LABEL_", i));
-    numbers.emplace_back(cat("LABEL_", i), i);
+    names.emplace_back(str(i), str("LABEL_", i));
+    numbers.emplace_back(str("LABEL_", i), i);
   }
   config.emplace_back("id2label", JsonText{json_line(names)});
   config.emplace_back("label2id", JsonText{json_line(numbers)});
@@ -147,7 +147,7 @@ HfModel model_of(const HfConfig& config) {
         out = f.read(config);
       } catch (const Error& e) {
         if (e.code() != ExitCode::kConfig) throw;
-        throw Error(ExitCode::kBadData, cat(config.path(), ": ", e.what()));
+        throw Error(ExitCode::kBadData, str(config.path(), ": ", e.what()));
       }
       out.family = type;
       out.model = f.model;
@@ -156,8 +156,8 @@ HfModel model_of(const HfConfig& config) {
     }
   std::string known;
   for (const HfFamily& f : hf_families())
-    for (const std::string& name : f.types) known += cat(known.empty() ? "" : ", ", name);
-  config.refuse("model_type", cat(": ", type, " is not supported; these are: ", known));
+    for (const std::string& name : f.types) known += str(known.empty() ? "" : ", ", name);
+  config.refuse("model_type", str(": ", type, " is not supported; these are: ", known));
 }
 
 }  // namespace
@@ -169,7 +169,7 @@ HfModel hf_model_of_config(std::string_view json, const std::string& path) {
 HfModel read_hf_model(const std::string& path) {
   if (!is_hf_folder(path) && has_llmc_magic(path)) return read_llmc_model(path);
   HfModel out;
-  if (is_hf_folder(path)) out = model_of(HfConfig::load(cat(path, "/config.json")));
+  if (is_hf_folder(path)) out = model_of(HfConfig::load(str(path, "/config.json")));
   out.folder = path;
   return out;
 }
@@ -192,7 +192,7 @@ HfExport hf_export_of(const std::string& model, const std::vector<Field>& option
       return out;
     }
   throw Error(ExitCode::kBadData,
-              cat("model.name: ", model, " is no architecture of transformers; export it without --to hf"));
+              str("model.name: ", model, " is no architecture of transformers; export it without --to hf"));
 }
 
 const std::vector<HfFamily>& hf_families() {

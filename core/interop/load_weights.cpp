@@ -88,9 +88,9 @@ void require_copies(const HfModel& m, const WeightFiles& files) {
 std::vector<StateEntry> entries_of(const Module& model) {
   std::vector<StateEntry> out;
   for (auto& p : model.parameters())
-    out.push_back({cat(kParameters, p.name), p.parameter->value.shape(), 0, p.parameter->value.detach().flatten()});
+    out.push_back({str(kParameters, p.name), p.parameter->value.shape(), 0, p.parameter->value.detach().flatten()});
   for (auto& b : model.buffers())
-    out.push_back({cat(kBuffers, b.name), b.buffer->value.shape(), 0, b.buffer->value.flatten()});
+    out.push_back({str(kBuffers, b.name), b.buffer->value.shape(), 0, b.buffer->value.flatten()});
   return out;
 }
 
@@ -121,28 +121,28 @@ void require_weights_for(const HfModel& model, const WeightFiles& files, const s
       const StoredWeight* w = find_weight(m, files, name);
       if (w) used.insert(w);
       if (!w) {
-        differences.push_back(cat(name, " is missing"));
+        differences.push_back(str(name, " is missing"));
       } else if (ours == wanted.end()) {
-        differences.push_back(cat(name, " is not in this model"));
+        differences.push_back(str(name, " is not in this model"));
       } else {
         const Shape here = t.shape_there(ours->second);
         if (!(without_leading_ones(w->shape) == without_leading_ones(here)))
-          differences.push_back(cat(name, " is ", w->shape, " there and would be ", here, " here"));
+          differences.push_back(str(name, " is ", w->shape, " there and would be ", here, " here"));
       }
     }
   }
   for (const auto& [name, shape] : wanted)
-    if (!named.contains(name)) differences.push_back(cat(name, " ", shape, " has no counterpart there"));
+    if (!named.contains(name)) differences.push_back(str(name, " ", shape, " has no counterpart there"));
   std::set<std::string_view> copies;
   for (const auto& [copy, original] : m.copies) copies.insert(copy);
   for (const StoredWeight& w : files.weights())
     if (!used.contains(&w) && !copies.contains(w.name) && !is_ignored(m, w.name))
-      differences.push_back(cat(w.name, " ", w.shape, " is only there"));
+      differences.push_back(str(w.name, " ", w.shape, " is only there"));
   if (differences.empty()) return;
   std::string text;
-  for (size_t i = 0; i < differences.size() && i < 5; ++i) text += cat(i ? "; " : "", differences[i]);
-  if (differences.size() > 5) text += cat("; and ", differences.size() - 5, " more");
-  throw Error(ExitCode::kBadData, cat(files.path(), ": its tensors are not those of this ",
+  for (size_t i = 0; i < differences.size() && i < 5; ++i) text += str(i ? "; " : "", differences[i]);
+  if (differences.size() > 5) text += str("; and ", differences.size() - 5, " more");
+  throw Error(ExitCode::kBadData, str(files.path(), ": its tensors are not those of this ",
                                       m.family.empty() ? "" : m.family + " ", "model: ", text));
 }
 

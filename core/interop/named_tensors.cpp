@@ -35,8 +35,8 @@ NamedTensors tensors_of(const HfModel& m, const Module& built) {
     out.shapes[name] = shape;
     entries.push_back({name, shape, 0, Tensor()});
   };
-  for (auto& [name, p] : built.parameters()) add(cat(kParameters, name), p->value.shape());
-  for (auto& [name, b] : built.buffers()) add(cat(kBuffers, name), b->value.shape());
+  for (auto& [name, p] : built.parameters()) add(str(kParameters, name), p->value.shape());
+  for (auto& [name, b] : built.buffers()) add(str(kBuffers, name), b->value.shape());
   const auto files = std::make_shared<const WeightFiles>(WeightFiles::open(m.folder));
   require_weights_for(m, *files, entries);
   out.read = [&m, files, shapes = out.shapes](const std::string& name, Range range, float* to) {

@@ -111,7 +111,7 @@ const PeftRules& rules_of(const HfModel& m) {
 // mean the same where the file holds both, and peft keeps them tied.
 void require_tied(const HfConfig& config, const HfModel& base, const WeightFiles& files) {
   for (const auto& [copy, original] : base.copies) {
-    const bool has_copy = files.find(cat(kPeftPrefix, copy)), has_original = files.find(cat(kPeftPrefix, original));
+    const bool has_copy = files.find(str(kPeftPrefix, copy)), has_original = files.find(str(kPeftPrefix, original));
     if (!has_copy && !has_original) continue;
     const bool keeps_ties = rules_of(base).keeps_ties, supported = keeps_ties && has_copy && has_original;
     require(supported && config.truth("ensure_weight_tying", false), ExitCode::kBadData, files.path(), ": holds ",
@@ -127,7 +127,7 @@ void require_tied(const HfConfig& config, const HfModel& base, const WeightFiles
 bool named_as_in_files(const WeightFiles& adapter) {
   for (const HfFamily& f : hf_families())
     for (const StoredWeight& w : adapter.weights())
-      if (!f.peft.modules.empty() && w.name.starts_with(cat(kPeftPrefix, f.peft.modules[0].first))) return true;
+      if (!f.peft.modules.empty() && w.name.starts_with(str(kPeftPrefix, f.peft.modules[0].first))) return true;
   return false;
 }
 
@@ -152,11 +152,11 @@ std::vector<HfTensor> peft_tensors(const HfModel& base, const std::vector<std::s
                                    const std::vector<std::string>& trained) {
   std::vector<HfTensor> out;
   for (const std::string& layer : layers) {
-    HfTensor b{cat(kParameters, layer, kLoraB), {}};
+    HfTensor b{str(kParameters, layer, kLoraB), {}};
     const AdaptedWeight weight = adapted_weight(base, layer);
     for (size_t i = weight.begin; i < weight.end; ++i) {
-      const std::string module = cat(kPeftPrefix, module_of(weight.tensor.from[i]));
-      out.push_back({cat(kParameters, layer, kLoraA), {module + ".lora_A.weight"}});
+      const std::string module = str(kPeftPrefix, module_of(weight.tensor.from[i]));
+      out.push_back({str(kParameters, layer, kLoraA), {module + ".lora_A.weight"}});
       b.from.push_back(module + ".lora_B.weight");
     }
     out.push_back(std::move(b));
@@ -167,8 +167,8 @@ std::vector<HfTensor> peft_tensors(const HfModel& base, const std::vector<std::s
     const auto copies = copies_of(base, t.from[0]);
     require(copies.empty() || rules_of(base).keeps_ties, ExitCode::kBadData, "--to peft: ", name,
             " was trained, and is tied to the head, which peft would untie; export the merged model with --to hf");
-    for (const auto& [copy, original] : copies) out.push_back({t.name, {cat(kPeftPrefix, copy)}, t.layout});
-    for (std::string& from : t.from) from = cat(kPeftPrefix, from);
+    for (const auto& [copy, original] : copies) out.push_back({t.name, {str(kPeftPrefix, copy)}, t.layout});
+    for (std::string& from : t.from) from = str(kPeftPrefix, from);
     out.push_back(std::move(t));
   }
   return out;
@@ -176,35 +176,35 @@ std::vector<HfTensor> peft_tensors(const HfModel& base, const std::vector<std::s
 
 PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& model) {
   PeftAdapter out;
-  const HfConfig config = HfConfig::load(cat(folder, "/", kPeftConfig));
+  const HfConfig config = HfConfig::load(str(folder, "/", kPeftConfig));
   out.options = options_of(config);
-  const std::string path = cat(folder, "/", kPeftWeights);
+  const std::string path = str(folder, "/", kPeftWeights);
   const WeightFiles files = WeightFiles::open(path);
   HfModel base = named_as_in_files(files) ? model : named_by_peft(model);
   // A folder of BERT says nothing of the head; an adapter for labels has no tied one.
-  if (files.find(cat(kPeftPrefix, "classifier.weight"))) base.copies.clear();
+  if (files.find(str(kPeftPrefix, "classifier.weight"))) base.copies.clear();
   require_tied(config, base, files);
   for (const HfTensor& t : base.tensors) {
     if (!t.name.starts_with(kParameters)) continue;
     const std::string name = t.name.substr(kParameters.size()), layer = without_end(name, kOfWeight);
     const auto there = [&](const std::string& theirs) { return files.find(theirs) != nullptr; };
-    if (there(cat(kPeftPrefix, t.from[0]))) out.options.train.push_back(name);
+    if (there(str(kPeftPrefix, t.from[0]))) out.options.train.push_back(name);
     if (!t.name.ends_with(kOfWeight)) continue;
     const auto parts = lora_parts(layer);
     check(t.from.size() == 1 || t.from.size() == parts.size(), layer, ": its parts have no names");
     for (size_t i = 0; i < t.from.size(); ++i)
-      if (there(cat(kPeftPrefix, module_of(t.from[i]), ".lora_A.weight")))
-        out.options.targets.push_back(t.from.size() == 1 ? layer : cat(layer, ".", parts[i]));
+      if (there(str(kPeftPrefix, module_of(t.from[i]), ".lora_A.weight")))
+        out.options.targets.push_back(t.from.size() == 1 ? layer : str(layer, ".", parts[i]));
   }
   require(!out.options.targets.empty(), ExitCode::kBadData, path, ": holds no adapter of a linear layer of ",
           model.folder,
-          files.weights().empty() ? std::string() : cat("; its first tensor is ", files.weights()[0].name));
+          files.weights().empty() ? std::string() : str("; its first tensor is ", files.weights()[0].name));
   HfModel& m = out.weights;
   m.folder = path;
-  m.family = cat("adapter of a ", base.family);
+  m.family = str("adapter of a ", base.family);
   m.tensors = peft_tensors(base, out.options.targets, out.options.train);
   for (const auto& [copy, original] : base.copies)
-    if (files.find(cat(kPeftPrefix, copy))) m.copies.emplace_back(cat(kPeftPrefix, copy), cat(kPeftPrefix, original));
+    if (files.find(str(kPeftPrefix, copy))) m.copies.emplace_back(str(kPeftPrefix, copy), str(kPeftPrefix, original));
   return out;
 }
 

@@ -79,7 +79,7 @@ void seal_file(const std::string& path, std::vector<Range> chunks) {
     block.file_bytes = file.size;
     block.hash = hash_of(file, block);
   } catch (const Error& e) {
-    throw Error(ExitCode::kStorage, cat(path, ": cannot be read back after it was written: ", e.what()));
+    throw Error(ExitCode::kStorage, str(path, ": cannot be read back after it was written: ", e.what()));
   }
   require_done(write_block(path, block), ExitCode::kStorage, path, ": its hash cannot be written");
 }

@@ -31,21 +31,21 @@ class Walk {
       return 0;
     };
     if (H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, collect, &links) < 0)
-      unreadable(cat("the names in group '/", prefix, "'"));
+      unreadable(str("the names in group '/", prefix, "'"));
     for (const Link& link : links) {
       const std::string name = prefix + escaped(link.name, Lines::kEscape);
       refuse(link.type == H5L_TYPE_HARD, "'", name, "' is a link to another place or file");
       refuse(!link.name.empty() && link.name != "." && link.name.find('/') == link.name.npos, "'", name,
              "' is no proper name");
       const Id object(H5Oopen(group, link.name.c_str(), H5P_DEFAULT), H5Oclose);
-      if (object < 0) unreadable(cat("'", name, "'"));
+      if (object < 0) unreadable(str("'", name, "'"));
       H5O_info_t about;
-      if (H5Oget_info2(object, &about, H5O_INFO_BASIC) < 0) unreadable(cat("'", name, "'"));
+      if (H5Oget_info2(object, &about, H5O_INFO_BASIC) < 0) unreadable(str("'", name, "'"));
       refuse(seen_.insert(about.addr).second, "'", name, "' is a second name of something else in the file");
       refuse(about.type == H5O_TYPE_GROUP || about.type == H5O_TYPE_DATASET, "'", name,
              "' is neither a group nor a dataset");
       if (about.type == H5O_TYPE_DATASET) {
-        dataset(object, cat("dataset '", name, "'"));
+        dataset(object, str("dataset '", name, "'"));
       } else {
         refuse(depth < kMaxDepth, "'", name, "' lies deeper than ", kMaxDepth, " groups");
         this->group(object, name + "/", depth + 1);
@@ -69,7 +69,7 @@ class Walk {
   [[noreturn]] void unreadable(const std::string& what) const {
     const Reason why = reason();
     require(!why.memory, ExitCode::kDevice, path_, ": ", what, " cannot be read: out of memory");
-    throw Error(ExitCode::kBadData, cat(path_, ": ", what, " cannot be read (", why.innermost,
+    throw Error(ExitCode::kBadData, str(path_, ": ", what, " cannot be read (", why.innermost,
                                         "); the file is truncated or damaged: restore it or make it again"));
   }
 

@@ -45,13 +45,13 @@ struct Hdf5File::State {
     require(!why.memory, ExitCode::kDevice, path, ": ", what, ": out of memory in HDF5 (", why.innermost, "); ",
             host_memory_text());
     if (writing)
-      throw Error(ExitCode::kStorage, cat(path, ": ", what, ": not written (", why.innermost,
+      throw Error(ExitCode::kStorage, str(path, ": ", what, ": not written (", why.innermost,
                                           "); free space or choose another disk, then run again"));
     if (why.checksum)
       throw Error(ExitCode::kBadData,
-                  cat(path, ": ", what, ": checksum differs: its bytes changed after they were written; ",
+                  str(path, ": ", what, ": checksum differs: its bytes changed after they were written; ",
                       "restore the file or make it again"));
-    throw Error(ExitCode::kBadData, cat(path, ": ", what, ": cannot be read (", why.innermost,
+    throw Error(ExitCode::kBadData, str(path, ": ", what, ": cannot be read (", why.innermost,
                                         "); the file is truncated or damaged: restore it or make it again"));
   }
   template <class T>
@@ -63,8 +63,8 @@ struct Hdf5File::State {
     if (auto it = datasets.find(name); it != datasets.end()) return it->second;
     Id id(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose);
     if (id < 0) {
-      if (H5Lexists(file, name.c_str(), H5P_DEFAULT) > 0) fail(cat("dataset '", name, "'"));
-      throw Error(ExitCode::kBadData, cat(path, ": holds no dataset '", name, "'"));
+      if (H5Lexists(file, name.c_str(), H5P_DEFAULT) > 0) fail(str("dataset '", name, "'"));
+      throw Error(ExitCode::kBadData, str(path, ": holds no dataset '", name, "'"));
     }
     return remember(name, std::move(id));
   }
@@ -87,12 +87,12 @@ struct Hdf5File::State {
     H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
     H5Pset_obj_track_times(plist, false);
     Id id(H5Dcreate2(file, name.c_str(), file_type(type), space, links, plist, H5P_DEFAULT), H5Dclose);
-    expect(hid_t{id}, cat("dataset '", name, "'"));
+    expect(hid_t{id}, str("dataset '", name, "'"));
     remember(name, std::move(id));
   }
   hid_t object(const std::string& name) { return name.empty() ? hid_t{file} : dataset(name); }
   Hdf5Info info(const std::string& name) {
-    std::string what = cat("dataset '", name, "'");
+    std::string what = str("dataset '", name, "'");
     hid_t d = dataset(name);
     Id space(H5Dget_space(d), H5Sclose), type(H5Dget_type(d), H5Tclose), plist(H5Dget_create_plist(d), H5Pclose);
     if (space < 0 || type < 0 || plist < 0) fail(what);
@@ -141,12 +141,12 @@ struct Hdf5File::State {
     count[0] = static_cast<hsize_t>(rows.size());
     memory = Id(H5Screate_simple(have.shape.rank(), count, nullptr), H5Sclose);
     in_file = Id(H5Dget_space(dataset(name)), H5Sclose);
-    std::string what = cat("dataset '", name, "'");
+    std::string what = str("dataset '", name, "'");
     if (memory < 0 || in_file < 0) fail(what);
     expect(H5Sselect_hyperslab(in_file, H5S_SELECT_SET, start, nullptr, count, nullptr), what);
   }
   static std::string attribute_name(const std::string& object, const std::string& key) {
-    return object.empty() ? cat("attribute '", key, "'") : cat("attribute '", key, "' of dataset '", object, "'");
+    return object.empty() ? str("attribute '", key, "'") : str("attribute '", key, "' of dataset '", object, "'");
   }
   void set_attribute(const std::string& object_name, const std::string& key, hid_t type, const hsize_t* count,
                      const void* value) {
@@ -217,10 +217,10 @@ Hdf5File Hdf5File::open(const std::string& path) {
   const InputFile input(path);
   require(input.size > 0, ExitCode::kBadData, path, ": is empty, not an HDF5 file");
   if (!check_seal(input))
-    log_warning_once(cat(path,
+    log_warning_once(str(path,
                          ": has no hash of its structure, so an older version of lockstep or another program wrote it; "
                          "damage to it may crash the HDF5 library. Import or save it again with this version"));
-  const std::string opened = cat("/proc/self/fd/", input.descriptor.number());
+  const std::string opened = str("/proc/self/fd/", input.descriptor.number());
   Door door(&path);
   auto state = std::make_unique<State>();
   state->path = path;
@@ -271,10 +271,10 @@ void Hdf5File::create_dataset(const std::string& name, StoredType type, const Sh
   if (shape.numel() > 0) {
     int64_t rows = layout.chunk_rows > 0 ? layout.chunk_rows : std::max<int64_t>(1, kAutomaticChunkBytes / row_bytes);
     chunk[0] = static_cast<hsize_t>(std::min(rows, shape[0]));
-    s.expect(H5Pset_chunk(plist, shape.rank(), chunk), cat("dataset '", name, "'"));
+    s.expect(H5Pset_chunk(plist, shape.rank(), chunk), str("dataset '", name, "'"));
     if (layout.deflate > 0) {
       H5Pset_shuffle(plist);
-      s.expect(H5Pset_deflate(plist, static_cast<unsigned>(layout.deflate)), cat("dataset '", name, "'"));
+      s.expect(H5Pset_deflate(plist, static_cast<unsigned>(layout.deflate)), str("dataset '", name, "'"));
     }
     if (layout.checksum) H5Pset_fletcher32(plist);  // last, so that it covers what lies on disk
   }
@@ -293,7 +293,7 @@ Range Hdf5File::reserve_dataset(const std::string& name, StoredType type, const 
   s.create(name, type, shape, plist);
   s.reserved = true;
   const haddr_t begin = H5Dget_offset(s.dataset(name));
-  if (begin == HADDR_UNDEF) s.fail(cat("dataset '", name, "'"));
+  if (begin == HADDR_UNDEF) s.fail(str("dataset '", name, "'"));
   return {static_cast<int64_t>(begin), static_cast<int64_t>(begin) + shape.numel() * size_of(type)};
 }
 
@@ -305,7 +305,7 @@ void Hdf5File::write(const std::string& name, StoredType type, Range rows, const
   if (rows.empty()) return;
   Id memory, in_file, element = file_type(type);
   s.select(name, type, rows, memory, in_file);
-  s.expect(H5Dwrite(s.dataset(name), element, memory, in_file, H5P_DEFAULT, data), cat("dataset '", name, "'"));
+  s.expect(H5Dwrite(s.dataset(name), element, memory, in_file, H5P_DEFAULT, data), str("dataset '", name, "'"));
 }
 
 void Hdf5File::write_all(const std::string& name, StoredType type, const Shape& shape, const void* data,
@@ -352,7 +352,7 @@ void Hdf5File::read(const std::string& name, StoredType type, Range rows, void* 
   s.select(name, type, rows, memory, in_file);
   if (rows.empty()) return;
   if (H5Dread(s.dataset(name), element, memory, in_file, H5P_DEFAULT, data) < 0)
-    s.fail(cat("dataset '", name, "', rows [", rows.begin, ", ", rows.end, ")"));
+    s.fail(str("dataset '", name, "', rows [", rows.begin, ", ", rows.end, ")"));
 }
 
 void Hdf5File::set_attribute(const std::string& object, const std::string& key, int64_t value) {

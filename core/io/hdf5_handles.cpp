@@ -131,7 +131,7 @@ std::string hdf5_version() {
   hdf5::Door door;
   unsigned major = 0, minor = 0, release = 0;
   H5get_libversion(&major, &minor, &release);
-  return cat(major, ".", minor, ".", release);
+  return str(major, ".", minor, ".", release);
 }
 
 const std::vector<StoredType>& all_stored_types() {

@@ -28,7 +28,7 @@ int64_t stored_elements(const LlmcHeader& h, const LlmcTensor& t) {
 std::vector<LlmcTensor> llmc_tensors(const LlmcHeader& h) {
   std::vector<LlmcTensor> out{{"wte.weight", {h.vocabulary, h.width}}, {"wpe.weight", {h.positions, h.width}}};
   const auto of_layers = [&](const std::string& name, const Shape& shape) {
-    for (int64_t i = 0; i < h.layers; ++i) out.push_back({cat("h.", i, ".", name), shape});
+    for (int64_t i = 0; i < h.layers; ++i) out.push_back({str("h.", i, ".", name), shape});
   };
   const auto norm = [&](const std::string& name) {
     of_layers(name + ".weight", {h.width});

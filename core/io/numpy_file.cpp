@@ -44,7 +44,7 @@ struct NpyText {
     expect(order == '<' || order == '|', "its values are not little-endian");
     left.remove_prefix(3);
     const bool known = std::find(kNumpyTypes.begin(), kNumpyTypes.end(), type) != kNumpyTypes.end();
-    expect(known && skip("'"), cat("type ", type, " is none of integers and floating-point numbers"));
+    expect(known && skip("'"), str("type ", type, " is none of integers and floating-point numbers"));
     return type;
   }
   Shape shape() {
@@ -82,7 +82,7 @@ struct NumpyFile::Source {
     else file.emplace(path);
   }
   const ZipMember& member(const std::string& name) const {
-    const ZipMember* m = archive->find(cat(name, kNpyEnding));
+    const ZipMember* m = archive->find(str(name, kNpyEnding));
     require(m != nullptr, ExitCode::kBadData, archive->path(), ": holds no array ", name);
     return *m;
   }
@@ -112,7 +112,7 @@ NumpyFile::NumpyFile(NumpyFile&&) noexcept = default;
 NumpyArray NumpyFile::array(const std::string& name) const {
   NumpyArray out;
   out.name = name;
-  out.place = source_->file ? source_->file->path : cat(source_->archive->path(), ": array ", name);
+  out.place = source_->file ? source_->file->path : str(source_->archive->path(), ": array ", name);
   NpyText text{out.place, {}};
   const int64_t size = source_->size(name);
   std::array<char, 12> head{};
@@ -120,20 +120,20 @@ NumpyArray NumpyFile::array(const std::string& name) const {
   source_->read(name, 0, head.data(), 12);
   text.expect(std::string_view(head.data(), 6) == kNpyMagic, "it does not begin with \\x93NUMPY");
   const int version = head[6];
-  text.expect(version >= 1 && version <= 3, cat("version ", version, " is not known"));
+  text.expect(version >= 1 && version <= 3, str("version ", version, " is not known"));
   const size_t length_bytes = version == 1 ? 2 : 4;
   int64_t length = 0;
   for (size_t i = length_bytes; i-- > 0;) length = length << 8 | static_cast<uint8_t>(head[8 + i]);
   const auto before = static_cast<int64_t>(8 + length_bytes);
   out.begin = before + length;
-  text.expect(length <= kMostNpyHeader && out.begin <= size, cat("its header has ", length, " bytes"));
+  text.expect(length <= kMostNpyHeader && out.begin <= size, str("its header has ", length, " bytes"));
   std::string header(static_cast<size_t>(length), '\0');
   source_->read(name, before, header.data(), length);
   text.left = header;
   out.type = text.type();
   out.item = out.type[1] - '0';
   out.shape = text.shape();
-  text.expect(bytes_of_elements(out) == size - out.begin, cat("its shape is ", out.shape, " of ", out.item,
+  text.expect(bytes_of_elements(out) == size - out.begin, str("its shape is ", out.shape, " of ", out.item,
                                                               " bytes each, but ", size - out.begin, " bytes follow"));
   return out;
 }
@@ -151,14 +151,14 @@ NpzWriter::~NpzWriter() = default;
 
 void NpzWriter::begin(const std::string& name, const Shape& shape) {
   std::string extents;
-  for (int64_t extent : shape) extents += cat(extents.empty() ? "" : ", ", extent);
+  for (int64_t extent : shape) extents += str(extents.empty() ? "" : ", ", extent);
   if (shape.rank() == 1) extents += ",";
-  std::string header = cat("{'descr': '<f4', 'fortran_order': False, 'shape': (", extents, "), }");
+  std::string header = str("{'descr': '<f4', 'fortran_order': False, 'shape': (", extents, "), }");
   header.resize(static_cast<size_t>(round_up(10 + static_cast<int64_t>(header.size()) + 1, 64) - 11), ' ');
   header += '\n';
   const auto length = narrow<uint16_t>(header.size());
   const char version[] = {1, 0};
-  state_->zip.begin(cat(name, kNpyEnding), static_cast<int64_t>(10 + header.size()) + shape.numel() * 4);
+  state_->zip.begin(str(name, kNpyEnding), static_cast<int64_t>(10 + header.size()) + shape.numel() * 4);
   state_->zip.write(kNpyMagic.data(), 6);
   state_->zip.write(version, 2);
   state_->zip.write(&length, 2);

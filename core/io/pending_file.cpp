@@ -40,7 +40,7 @@ void refuse_existing(const std::string& path) {
 
 [[noreturn]] void fail_to_make(const std::string& path, int error) {
   throw Error(is_storage_error(error) ? ExitCode::kStorage : ExitCode::kOutputLocked,
-              cat(path, ": nothing can be written beside it: ", std::strerror(error)));
+              str(path, ": nothing can be written beside it: ", std::strerror(error)));
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ bool PendingFile::keep_replaced() const { return replace_ && ::link(final_path_.
 
 void PendingFile::place() {
   const auto cannot = [&](int error) {
-    throw Error(ExitCode::kStorage, cat(final_path_, ": the finished file could not be renamed from ", temporary_, ": ",
+    throw Error(ExitCode::kStorage, str(final_path_, ": the finished file could not be renamed from ", temporary_, ": ",
                                         std::strerror(error)));
   };
   const char *from = temporary_.c_str(), *to = final_path_.c_str();
@@ -127,7 +127,7 @@ void PendingFile::place() {
 void PendingFile::take_back(bool has_kept) {
   const bool back = has_kept ? ::rename(kept().c_str(), final_path_.c_str()) == 0
                              : ::rename(final_path_.c_str(), temporary_.c_str()) == 0;
-  if (!back) log_warning(cat(final_path_, ": is complete and stays, though the others are not made"));
+  if (!back) log_warning(str(final_path_, ": is complete and stays, though the others are not made"));
 }
 
 }  // namespace lockstep

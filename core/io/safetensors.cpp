@@ -75,7 +75,7 @@ struct Entry {
 };
 
 Entry entry_of(const std::string& file, const std::string& name, const JsonValue& value) {
-  const std::string where = cat(file, ": tensor ", name);
+  const std::string where = str(file, ": tensor ", name);
   const auto* text = std::get_if<JsonText>(&value);
   const auto object = text ? parse_json_object(text->text) : std::nullopt;
   require(object.has_value(), ExitCode::kBadData, where, ": is described by no JSON object with distinct keys");
@@ -155,7 +155,7 @@ std::vector<StoredWeight> npz_weights(const std::string& path) {
   for (const std::string& name : file.names()) {
     const NumpyArray a = file.array(name);
     const char* kind = a.type[0] == 'f' ? "F" : a.type[0] == 'i' ? "I" : "U";
-    out.push_back({name, cat(kind, 8 * a.item), a.shape, 0, a.begin});
+    out.push_back({name, str(kind, 8 * a.item), a.shape, 0, a.begin});
   }
   return out;
 }
@@ -192,12 +192,12 @@ WeightFiles WeightFiles::open(const std::string& path) {
   if (!fs::is_directory(path, error)) {
     out.add_file(path);
   } else {
-    const std::string file = cat(path, "/", kWeightsFile), index = cat(path, "/", kWeightsIndex);
+    const std::string file = str(path, "/", kWeightsFile), index = str(path, "/", kWeightsIndex);
     const bool has_file = fs::exists(file, error), has_index = fs::exists(index, error);
     require(has_file || has_index, ExitCode::kMissingInput, path, ": holds neither ", kWeightsFile, " nor ",
             kWeightsIndex);
     if (has_file && has_index)
-      log_warning_once(cat(file, ": is read, as transformers does, and ", kWeightsIndex,
+      log_warning_once(str(file, ": is read, as transformers does, and ", kWeightsIndex,
                            " beside it is not; remove the one that is out of date"));
     if (has_file) out.add_file(file);
     else out.add_index(path);
@@ -211,14 +211,14 @@ void WeightFiles::add_file(const std::string& path) {
     const auto [other, added] = by_name_.emplace(w.name, weights_.size());
     if (!added)
       throw Error(ExitCode::kBadData,
-                  cat(path, ": tensor ", w.name, " is in ", file_of(weights_[other->second]), ", too"));
+                  str(path, ": tensor ", w.name, " is in ", file_of(weights_[other->second]), ", too"));
     weights_.push_back(std::move(w));
   }
   files_.push_back(path);
 }
 
 void WeightFiles::add_index(const std::string& folder) {
-  const std::string path = cat(folder, "/", kWeightsIndex);
+  const std::string path = str(folder, "/", kWeightsIndex);
   const auto object = parse_json_object(InputFile(path).text(kLongestIndex));
   const JsonValue* map = object ? find_member(*object, "weight_map") : nullptr;
   const auto* members = map ? std::get_if<JsonText>(map) : nullptr;
@@ -232,11 +232,11 @@ void WeightFiles::add_index(const std::string& folder) {
             ExitCode::kBadData, path, ": tensor ", name, " is in no file NAME.safetensors of this folder");
     names.insert(*of);
   }
-  for (const std::string& name : names) add_file(cat(folder, "/", name));
+  for (const std::string& name : names) add_file(str(folder, "/", name));
   for (const auto& [name, value] : *weight_map) {
     const auto& of = std::get<std::string>(value);
     const StoredWeight* w = find(name);
-    require(w && file_of(*w) == cat(folder, "/", of), ExitCode::kBadData, path, ": tensor ", name, " is not in ", of);
+    require(w && file_of(*w) == str(folder, "/", of), ExitCode::kBadData, path, ": tensor ", name, " is not in ", of);
   }
   if (weights_.size() == weight_map->size()) return;
   std::set<std::string_view> known;

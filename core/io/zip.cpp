@@ -228,17 +228,17 @@ void ZipReader::read_directory() {
     };
     expect((h.common.flags & kEncrypted) == 0, "is encrypted");
     expect((h.common.flags & kSizesBehind) == 0, "has its size behind its data, as what is written to a pipe");
-    expect((h.common.flags & ~kKnownFlags) == 0, cat("has flags that are not known: ", h.common.flags));
+    expect((h.common.flags & ~kKnownFlags) == 0, str("has flags that are not known: ", h.common.flags));
     expect(h.common.method == kStored || h.common.method == kDeflated,
-           cat("is compressed by method ", h.common.method, ", and stored and deflated ones are read"));
+           str("is compressed by method ", h.common.method, ", and stored and deflated ones are read"));
     uint64_t stored = h.common.stored, bytes = h.common.bytes, begin = h.begin;
     const bool widened = widen(left.substr(h.common.name, h.common.extra), {&bytes, &stored, &begin});
     const auto size = static_cast<uint64_t>(file_.size);
     expect(widened && h.disk == 0 && begin < size && stored < size, "is not in the file");
     m.deflated = h.common.method == kDeflated;
-    expect(m.deflated || bytes == stored, cat("is stored in ", stored, " bytes, but has ", bytes));
+    expect(m.deflated || bytes == stored, str("is stored in ", stored, " bytes, but has ", bytes));
     expect(bytes <= kAlwaysAllowed || bytes / kMostExpansion <= stored,
-           cat("expands to more than ", kMostExpansion,
+           str("expands to more than ", kMostExpansion,
                " times its size, as decompression bombs do; if that is meant, ", "save it uncompressed (numpy.savez)"));
     m.crc = h.common.crc;
     m.begin = static_cast<int64_t>(begin);

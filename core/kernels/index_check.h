@@ -12,11 +12,11 @@ namespace lockstep {
 inline std::string index_error_text(IndexCheckArgs::Use use, int64_t value, int64_t position, int64_t end) {
   constexpr const char* kAdvice = "; check the data against the model's vocabulary";
   if (use == IndexCheckArgs::Use::kElement)
-    return cat("gather or scatter_add: index ", value, " at position ", position, " is outside the last dimension's ",
+    return str("gather or scatter_add: index ", value, " at position ", position, " is outside the last dimension's ",
                end, " elements");
-  return use == IndexCheckArgs::Use::kEmbedding ? cat("embedding: index ", value, " at position ", position,
+  return use == IndexCheckArgs::Use::kEmbedding ? str("embedding: index ", value, " at position ", position,
                                                       " is outside the table's ", end, " rows", kAdvice)
-                                                : cat("cross_entropy: target ", value, " at position ", position,
+                                                : str("cross_entropy: target ", value, " at position ", position,
                                                       " is outside the ", end, " classes", kAdvice);
 }
 

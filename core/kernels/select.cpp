@@ -168,7 +168,7 @@ IsaLevel isa_level() {
     for (IsaLevel level : kIsaLevels)
       if (has_isa_level(level) && table_of(level).isa == std::string(wish)) return level;
     throw Error(ExitCode::kConfig,
-                cat("LOCKSTEP_ISA=", wish, " is not generic, avx2, avx512, avx512_bf16 or amx, or this CPU lacks it"));
+                str("LOCKSTEP_ISA=", wish, " is not generic, avx2, avx512, avx512_bf16 or amx, or this CPU lacks it"));
   }();
   return chosen;
 }

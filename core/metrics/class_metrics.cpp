@@ -77,7 +77,7 @@ Metric of_each_class(const std::string& name, Counting count, OfClass of) {
                 Figures out;
                 const std::vector<ClassCount> counts = by_class(confusion);
                 for (size_t i = 0; i < counts.size(); ++i)
-                  if (occurs(counts[i])) out.emplace_back(cat(name, "/", i), of(counts[i]));
+                  if (occurs(counts[i])) out.emplace_back(str(name, "/", i), of(counts[i]));
                 return out;
               },
           .on_request = true};
@@ -215,7 +215,7 @@ Metric calibration_error() {
 }
 
 Metric among_top(int64_t k) {
-  return {.name = cat("top_", k),
+  return {.name = str("top_", k),
           .sum =
               [k](const Tensor& output, const Batch& batch) {
                 MetricSum out;

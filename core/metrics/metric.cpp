@@ -63,7 +63,7 @@ std::string one_class_warning(const Confusion& confusion) {
   }
   if (predicted != 1 || labelled < 2) return "";
   const ClassCount& only = counts[static_cast<size_t>(last)];
-  return cat("all ", all, " predictions are class ", last, ", though the labels are of ", labelled,
+  return str("all ", all, " predictions are class ", last, ", though the labels are of ", labelled,
              " classes: the accuracy is that class's share of the labels, ", only.right, " of ", all);
 }
 
@@ -80,9 +80,9 @@ std::vector<Metric> chosen_metrics(const std::vector<Metric>& all, const std::ve
     const auto found = std::find_if(all.begin(), all.end(), [&](const Metric& m) { return m.name == name; });
     std::string there;
     if (found == all.end())
-      for (const Metric& m : all) there += cat(there.empty() ? "" : ", ", m.name);
+      for (const Metric& m : all) there += str(there.empty() ? "" : ", ", m.name);
     require(found != all.end(), ExitCode::kConfig, place, ": there is no metric '", name,
-            there.empty() ? cat("': this task has none") : cat("' here; there are ", there));
+            there.empty() ? str("': this task has none") : str("' here; there are ", there));
     out.push_back(*found);
   }
   if (names.empty())

@@ -46,7 +46,7 @@ Bert::Bert(const BertOptions& o, const TaskSpec& task)
           " does not divide model.width: ", o.width);
   for (int64_t i = 0; i < o.layers; ++i)
     blocks_.push_back(&child<TransformerBlock>(
-        cat("blocks.", i), TransformerBlock::Options{o.heads, o.width, o.dropout, false, kBertEpsilon, o.gelu}));
+        str("blocks.", i), TransformerBlock::Options{o.heads, o.width, o.dropout, false, kBertEpsilon, o.gelu}));
   flops_ = 6 * static_cast<double>(context_ * o.layers) * TransformerBlock::products(o.width, context_);
   if (head_bias_) {
     transform_ = &child<BertTransform>("transform", o.width, o.gelu);

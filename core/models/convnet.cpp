@@ -18,7 +18,7 @@ Convnet::Convnet(const ConvnetOptions& o, const TaskSpec& task) {
           "model.name: convnet needs images [H, W, C], not samples of shape ", task.input);
   int64_t h = task.input[0], w = task.input[1], c = task.input[2], index = 0;
   for (int64_t channels : o.channels) {
-    convs_.push_back(&child<Conv2d>(cat("conv", ++index), c, channels, o.kernel));
+    convs_.push_back(&child<Conv2d>(str("conv", ++index), c, channels, o.kernel));
     h -= o.kernel - 1, w -= o.kernel - 1;
     // Two operations in each of a layer's three products; images take no gradient.
     flops_ += 2.0 * (index == 1 ? 2 : 3) * static_cast<double>(h * w * o.kernel * o.kernel * c * channels);

@@ -40,7 +40,7 @@ Gpt::Gpt(const GptOptions& o, const TaskSpec& task)
                                         .causal = true,
                                         .bias = o.bias,
                                         .branch_end = branch_end(o)};
-  for (int64_t i = 0; i < o.layers; ++i) blocks_.push_back(&child<TransformerBlock>(cat("blocks.", i), block));
+  for (int64_t i = 0; i < o.layers; ++i) blocks_.push_back(&child<TransformerBlock>(str("blocks.", i), block));
   ln_ = &child<LayerNorm>("ln", o.width, o.bias);
 }
 

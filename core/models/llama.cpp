@@ -46,7 +46,7 @@ LlamaOptions LlamaOptions::resolved() const {
   require(heads % o.kv_heads == 0, ExitCode::kConfig, "model.kv_heads: ", o.kv_heads,
           " does not divide model.heads: ", heads);
   if (o.head_width == 0) o.head_width = width / heads;
-  const std::string key = head_width > 0 ? "model.head_width: " : cat("model.heads: ", heads, " makes heads of width ");
+  const std::string key = head_width > 0 ? "model.head_width: " : str("model.heads: ", heads, " makes heads of width ");
   require(o.head_width % 2 == 0, ExitCode::kConfig, key, o.head_width, ", but rotary embeddings take an even one");
   require(o.head_width <= 2 * RotaryArgs::kMostPairs, ExitCode::kConfig, key, o.head_width,
           ", but rotary embeddings take at most ", 2 * RotaryArgs::kMostPairs);
@@ -111,7 +111,7 @@ Llama::Llama(const LlamaOptions& options, const TaskSpec& task)
       wte_(child<Embedding>("wte", vocabulary_of(options_.vocabulary, task), options_.width, llama_weights())) {
   require(task.input.rank() == 1, ExitCode::kConfig, "model.name: llama needs tokens, not samples of shape ",
           task.input);
-  for (int64_t i = 0; i < options_.layers; ++i) blocks_.push_back(&child<LlamaBlock>(cat("blocks.", i), options_));
+  for (int64_t i = 0; i < options_.layers; ++i) blocks_.push_back(&child<LlamaBlock>(str("blocks.", i), options_));
   norm_ = &child<RmsNorm>("norm", options_.width, options_.norm_eps);
   if (!options_.tied) head_ = &child<Linear>("head", options_.width, wte_.weight().dim(0), false, llama_weights());
 }

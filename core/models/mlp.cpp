@@ -11,7 +11,7 @@ std::vector<Field> fields(MlpOptions& o) {
 Mlp::Mlp(const MlpOptions& options, const TaskSpec& task) {
   int64_t in = task.input.numel(), index = 0;
   for (int64_t width : options.hidden) {
-    layers_.push_back(&child<Linear>(cat("layers.", index++), in, width));
+    layers_.push_back(&child<Linear>(str("layers.", index++), in, width));
     in = width;
   }
   layers_.push_back(&child<Linear>("head", in, task.classes));

@@ -9,9 +9,9 @@ namespace lockstep {
 const Shape& TaskSpec::shape_of(std::string_view name) const {
   if (const TensorSpec* found = find(name)) return found->shape;
   std::string there;
-  for (const TensorSpec& t : tensors) there += cat(there.empty() ? "'" : ", '", t.name, "'");
+  for (const TensorSpec& t : tensors) there += str(there.empty() ? "'" : ", '", t.name, "'");
   throw Error(ExitCode::kConfig,
-              cat("the model does not fit the data: it reads '", name, "', but the data gives ", there));
+              str("the model does not fit the data: it reads '", name, "', but the data gives ", there));
 }
 
 Tensor Model::forward(const Tensor&) {
@@ -34,12 +34,12 @@ std::string unmet_need(const std::vector<TensorNeed>& needs, const std::vector<T
              (need.rank < 0 || t.shape.rank() == need.rank);
     });
     if (found != there.end()) continue;
-    std::string text = cat("it reads '", need.name.empty() ? "the first tensor" : need.name, "'");
+    std::string text = str("it reads '", need.name.empty() ? "the first tensor" : need.name, "'");
     if (need.type != Type::kAny) text += need.type == Type::kFloating ? ", floating point" : ", integers";
-    if (need.rank >= 0) text += cat(", ", need.rank, need.rank == 1 ? " dimension a sample" : " dimensions a sample");
+    if (need.rank >= 0) text += str(", ", need.rank, need.rank == 1 ? " dimension a sample" : " dimensions a sample");
     text += ", but the data gives ";
     for (size_t i = 0; i < there.size(); ++i)
-      text += cat(i ? ", " : "", "'", there[i].name, "' (", to_text(there[i].dtype), " ", there[i].shape, ")");
+      text += str(i ? ", " : "", "'", there[i].name, "' (", to_text(there[i].dtype), " ", there[i].shape, ")");
     return text;
   }
   return "";

@@ -57,8 +57,8 @@ ResidualBlock::ResidualBlock(int64_t in, int64_t width, int64_t stride, bool bot
   const int64_t out = bottleneck ? width * kExpansion : width;
   const auto layer = [&](int64_t from, int64_t to, int64_t kernel, int64_t step) {
     const size_t i = layers_.size() + 1;
-    auto& conv = child<Conv2d>(cat("conv", i), from, to, kernel, step, kernel / 2, for_relu(to, kernel));
-    layers_.emplace_back(&conv, &child<BatchNorm>(cat("bn", i), to));
+    auto& conv = child<Conv2d>(str("conv", i), from, to, kernel, step, kernel / 2, for_relu(to, kernel));
+    layers_.emplace_back(&conv, &child<BatchNorm>(str("bn", i), to));
   };
   if (bottleneck) {
     layer(in, width, 1, 1);
@@ -105,7 +105,7 @@ Resnet::Resnet(const ResnetOptions& o, const TaskSpec& task) : large_(o.stem == 
     for (int64_t i = 0; i < depth->blocks[stage]; ++i) {
       const int64_t step = stage > 0 && i == 0 ? 2 : 1;
       blocks_.push_back(
-          &child<ResidualBlock>(cat("layer", stage + 1, ".", i), channels, width, step, depth->bottleneck));
+          &child<ResidualBlock>(str("layer", stage + 1, ".", i), channels, width, step, depth->bottleneck));
       if (step > 1 || channels != out) {
         Counted shortcut{counted.h, counted.w};
         shortcut.conv(channels, out, 1, step);

@@ -42,14 +42,14 @@ Unet::Unet(const UnetOptions& o, const TaskSpec& task) {
   int64_t channels = task.input[2];
   for (int64_t level = 0; level <= o.levels; ++level) {
     const int64_t width = o.width << level;
-    down_.push_back(block(cat("down", level), channels, width, level));
+    down_.push_back(block(str("down", level), channels, width, level));
     channels = width;
   }
   for (int64_t level = o.levels - 1; level >= 0; --level) {
     const int64_t width = o.width << level;
-    up_.push_back(&child<ConvTranspose2d>(cat("up", level), channels, width, 2, 2));
+    up_.push_back(&child<ConvTranspose2d>(str("up", level), channels, width, 2, 2));
     products += static_cast<double>((task.input[0] >> level) * (task.input[1] >> level) * channels * width);
-    join_.push_back(block(cat("join", level), 2 * width, width, level));
+    join_.push_back(block(str("join", level), 2 * width, width, level));
     channels = width;
   }
   head_ = &child<Conv2d>("head", channels, task.classes, 1);

@@ -32,7 +32,7 @@ Vit::Vit(const VitOptions& o, const TaskSpec& task)
   drop_ = &child<Dropout>("drop", o.dropout);
   for (int64_t i = 0; i < o.layers; ++i)
     blocks_.push_back(&child<TransformerBlock>(
-        cat("blocks.", i), TransformerBlock::Options{o.heads, o.width, o.dropout, true, o.norm_eps, o.gelu}));
+        str("blocks.", i), TransformerBlock::Options{o.heads, o.width, o.dropout, true, o.norm_eps, o.gelu}));
   norm_ = &child<LayerNorm>("ln", o.width, true, o.norm_eps);
   head_ = &child<Linear>("head", o.width, task.classes);
   flops_ = 6 * static_cast<double>(count * o.layers) * TransformerBlock::products(o.width, count) +

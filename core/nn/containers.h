@@ -24,7 +24,7 @@ class Sequential : public ModuleOf<Tensor> {
   }
   void add(std::unique_ptr<ModuleOf<Tensor>> part) {
     const auto number = static_cast<int64_t>(parts_.size());
-    parts_.push_back(&adopt(cat(number), std::move(part)));
+    parts_.push_back(&adopt(str(number), std::move(part)));
   }
   Tensor forward(const Tensor& x) override {
     Tensor y = x;
@@ -43,7 +43,7 @@ class ModuleList : public Module {
  public:
   template <class... Args>
   M& add(Args&&... args) {
-    M& made = child<M>(cat(size()), std::forward<Args>(args)...);
+    M& made = child<M>(str(size()), std::forward<Args>(args)...);
     list_.push_back(&made);
     return made;
   }

@@ -30,15 +30,15 @@ void Linear::add_adapter(int64_t rank, double scale, double dropout, std::string
   const auto count = static_cast<int64_t>(parts.size());
   const int64_t index = std::find(parts.begin(), parts.end(), part) - parts.begin();
   check(index < count && out % count == 0, name(), ": cannot have an adapter of part '", part, "'");
-  const std::string prefix = part.empty() ? std::string() : cat(part, ".");
+  const std::string prefix = part.empty() ? std::string() : str(part, ".");
   // As peft initialises them: uniform by Kaiming He with a = sqrt(5), which is within 1/sqrt(in), and zero.
-  Tensor& a = parameter(cat(prefix, "lora_A"), {rank, in}, Init::uniform(bound(in)));
-  Tensor& b = parameter(cat(prefix, "lora_B"), {out / count, rank}, Init::zeros());
+  Tensor& a = parameter(str(prefix, "lora_A"), {rank, in}, Init::uniform(bound(in)));
+  Tensor& b = parameter(str(prefix, "lora_B"), {out / count, rank}, Init::zeros());
   adapters_.push_back({a,
                        b,
                        scale,
                        dropout,
-                       cat(name(), ".", prefix, "lora"),
+                       str(name(), ".", prefix, "lora"),
                        {index * (out / count), (count - 1 - index) * (out / count)}});
 }
 
@@ -145,12 +145,12 @@ Recurrent::Recurrent(int64_t in, int64_t hidden, const Options& o) : cell_(o.cel
     const int64_t from = layer == 0 ? in : hidden * (o.bidirectional ? 2 : 1);
     for (const char* direction : {"", "reverse."}) {
       if (*direction && !o.bidirectional) continue;
-      const std::string at = cat(layer, ".", direction);
+      const std::string at = str(layer, ".", direction);
       weights_.push_back({parameter(at + "weight_ih", {gates, from}, init),
                           parameter(at + "weight_hh", {gates, hidden}, init), parameter(at + "bias_ih", {gates}, init),
                           parameter(at + "bias_hh", {gates}, init)});
     }
-    if (layer + 1 < o.layers) dropouts_.push_back(&child<Dropout>(cat(layer, ".drop"), o.dropout));
+    if (layer + 1 < o.layers) dropouts_.push_back(&child<Dropout>(str(layer, ".drop"), o.dropout));
   }
 }
 

@@ -63,12 +63,12 @@ void add_adapters(Module& root, const LoraOptions& o) {
     if (is_chosen(layer->name())) layer->add_adapter(o.rank, o.scale(), o.dropout);
     else
       for (std::string_view part : lora_parts(layer->name()))
-        if (is_chosen(cat(layer->name(), ".", part))) layer->add_adapter(o.rank, o.scale(), o.dropout, part);
+        if (is_chosen(str(layer->name(), ".", part))) layer->add_adapter(o.rank, o.scale(), o.dropout, part);
   }
   for (size_t i = 0; i < o.targets.size(); ++i)
     require(used[i], ExitCode::kConfig, "lora.targets: pattern '", o.targets[i],
             "' matches no linear layer of this model; ",
-            layers.empty() ? std::string("it has none") : cat("the first is '", layers[0]->name(), "'"));
+            layers.empty() ? std::string("it has none") : str("the first is '", layers[0]->name(), "'"));
 }
 
 }  // namespace lockstep

@@ -91,7 +91,7 @@ std::vector<Module*> Module::blocks() const {
 void Module::name_tree(std::string_view name) {
   name_ = name;
   for (auto& [child_name, module] : children_)
-    module->name_tree(name_.empty() ? child_name : cat(name_, ".", child_name));
+    module->name_tree(name_.empty() ? child_name : str(name_, ".", child_name));
 }
 
 void Module::train(bool on) {

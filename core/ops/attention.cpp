@@ -69,7 +69,7 @@ void check_operands(const char* name, const Tensor& q, const Tensor& k, const Te
             o.window >= 0 && (o.causal || o.window == 0) &&
             (!lengths || (lengths.dtype() == DType::kInt32 && lengths.numel() == q.dim(0))),
         name, ": queries ", q, ", keys ", k, ", values ", v, ", window ", o.window,
-        lengths ? cat(", lengths ", lengths) : "",
+        lengths ? str(", lengths ", lengths) : "",
         "; it takes [batch, time, heads, dim] of one type, whose heads of keys divide those of queries");
   const bool cross = q.dim(1) != k.dim(1);
   check(!starts || (o.causal && !lengths && !documents && o.drop_probability == 0 && starts.dtype() == DType::kInt32 &&
@@ -81,7 +81,7 @@ void check_operands(const char* name, const Tensor& q, const Tensor& k, const Te
         k, "; only attention without order and documents takes keys of another length than the queries");
   check(!documents || (documents.dtype() == DType::kInt32 && documents.is_contiguous() && !lengths &&
                        documents.shape() == Shape{q.dim(0), q.dim(1)}),
-        name, ": documents ", documents, lengths ? cat(" with lengths ", lengths) : "", " for queries ", q,
+        name, ": documents ", documents, lengths ? str(" with lengths ", lengths) : "", " for queries ", q,
         "; they are int32 [batch, time], without lengths");
   check(o.drop_probability >= 0 && o.drop_probability < 1, name, ": dropout with probability ", o.drop_probability);
 }
@@ -94,7 +94,7 @@ Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& 
   sizes.causal = o.causal, sizes.keys = k.dim(1), sizes.window = o.window < k.dim(1) ? o.window : 0;
   Tensor samples;
   if (o.drop_probability > 0 && q.numel() > 0) {
-    samples = raw::samples_of(cat(name, ": dropout"), q.shape());
+    samples = raw::samples_of(str(name, ": dropout"), q.shape());
     const RandomKey& random = context().random;
     sizes.drop_probability = o.drop_probability;
     sizes.seed = random.seed, sizes.step = static_cast<uint64_t>(random.step), sizes.site = o.drop_site;

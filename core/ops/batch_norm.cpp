@@ -48,7 +48,7 @@ BatchNormed batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias
   const bool fixed = options.fixed_mean.defined(), relu = options.relu;
   check(x.rank() >= 2 && x.numel() > 0 && weight.rank() == 1 && weight.dim(0) == x.dim(-1) && bias.defined() &&
             bias.numel() == weight.numel() && (!addend || (addend.shape() == x.shape() && addend.dtype() == x.dtype())),
-        "batch_norm: ", x, " with weight ", weight, ", bias ", bias, addend ? cat(", addend ", addend) : "");
+        "batch_norm: ", x, " with weight ", weight, ", bias ", bias, addend ? str(", addend ", addend) : "");
   const int64_t channels = x.dim(-1), rows = x.numel() / channels;
   const DType wide = raw::statistics_type(x);
   const auto of_channels = [&] { return Tensor::empty({channels}, wide); };

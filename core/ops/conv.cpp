@@ -37,7 +37,7 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   ConvArgs a = extents(x.shape(), weight.shape(), options);
   check(a.height + 2 * padding > dilation * (a.kernel_h - 1) && a.width + 2 * padding > dilation * (a.kernel_w - 1),
         "conv2d: images ", x, " are smaller than weight ", weight,
-        dilation > 1 ? cat(" with dilation ", dilation) : "");
+        dilation > 1 ? str(" with dilation ", dilation) : "");
   const Tensor dense = raw::contiguous(x.detach()), w = raw::contiguous(weight.detach());
   Tensor y = Tensor::empty({a.images, a.out_height, a.out_width, a.out_channels}, x.dtype());
   a.x = const_cast<void*>(dense.read()), a.x_dtype = x.dtype();

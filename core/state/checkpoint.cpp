@@ -45,7 +45,7 @@ std::pair<const StoredSlice*, const StoredSlice*> slices_named(const Checkpoint&
 // Where a save or a removal is cut short, no directory with a checkpoint's name holds less than a checkpoint.
 void remove_checkpoint(const fs::path& dir) {
   std::error_code error;
-  const fs::path aside = dir.parent_path() / cat(kPending, "removed-", dir.filename().string());
+  const fs::path aside = dir.parent_path() / str(kPending, "removed-", dir.filename().string());
   fs::remove_all(aside, error);
   fs::rename(dir, aside, error);
   if (!error) fs::remove_all(aside, error);
@@ -138,7 +138,7 @@ std::string checkpoint_name(int64_t step) {
 }
 
 std::string pending_checkpoint(const std::string& checkpoints, int64_t step) {
-  return cat(checkpoints, "/", kPending, checkpoint_name(step));
+  return str(checkpoints, "/", kPending, checkpoint_name(step));
 }
 
 void begin_checkpoint(const std::string& pending) {
@@ -161,7 +161,7 @@ void commit_checkpoint(const std::string& checkpoints, const CheckpointInfo& inf
   std::vector<StoredSlice> arranged = slices;
   arrange_slices(arranged, files, ExitCode::kInternal, "the state to be saved");
   const std::string pending = pending_checkpoint(checkpoints, info.step),
-                    final = cat(checkpoints, "/", checkpoint_name(info.step));
+                    final = str(checkpoints, "/", checkpoint_name(info.step));
   write_manifest(pending, info, arranged, files);
   remove_checkpoint(final);  // of an earlier try that did not verify
   std::error_code error;
@@ -193,7 +193,7 @@ std::vector<std::string> set_aside_newer(const std::string& checkpoints, int64_t
   std::vector<std::string> out;
   for (const auto& [newer, path] : list_steps(checkpoints)) {
     if (newer <= step) continue;
-    const std::string aside = cat(checkpoints, "/damaged-", checkpoint_name(newer));
+    const std::string aside = str(checkpoints, "/damaged-", checkpoint_name(newer));
     std::error_code error;
     fs::remove_all(aside, error);
     fs::rename(path, aside, error);
@@ -219,7 +219,7 @@ bool was_retired(const std::string& checkpoint) {
 }
 
 std::string retired_for_text(const std::string& retired, const std::string& taken) {
-  return cat(retired, " was retired by its run meanwhile; reading ", taken, " in its place");
+  return str(retired, " was retired by its run meanwhile; reading ", taken, " in its place");
 }
 
 Checkpoint hold_checkpoint(const std::string& dir) {
@@ -243,7 +243,7 @@ Checkpoint open_newest(const std::string& dir, bool verify) {
     if (verify) verify_checkpoint(c);
     return c;
   };
-  if (fs::exists(cat(dir, "/", kManifest), error)) return open(dir);
+  if (fs::exists(str(dir, "/", kManifest), error)) return open(dir);
   std::string retired;  // the first of those that were
   for (int rounds = 0; rounds < kMostRetired; ++rounds) {
     const auto all = list_checkpoints(dir);
@@ -262,7 +262,7 @@ Checkpoint open_newest(const std::string& dir, bool verify) {
           break;
         }
         if (first_problem.empty()) first_problem = e.what();
-        log_warning(cat("passing over a checkpoint: ", e.what()));
+        log_warning(str("passing over a checkpoint: ", e.what()));
       }
     }
     require(!gone.empty() || all.empty(), ExitCode::kBadData, dir, ": none of its ", all.size(),
@@ -282,22 +282,22 @@ void load_entries(const Checkpoint& c, const std::vector<StateEntry>& entries) {
   std::vector<std::string> differences;
   for (auto& [name, all] : wanted) {
     const auto [begin, end] = slices_named(c, name);
-    if (begin == end) differences.push_back(cat(name, " ", all[0]->region.shape, " is not in the checkpoint"));
+    if (begin == end) differences.push_back(str(name, " ", all[0]->region.shape, " is not in the checkpoint"));
     else if (!(begin->region.shape == all[0]->region.shape))
       differences.push_back(
-          cat(name, " is ", begin->region.shape, " in the checkpoint and ", all[0]->region.shape, " here"));
+          str(name, " is ", begin->region.shape, " in the checkpoint and ", all[0]->region.shape, " here"));
   }
   for (size_t i = 0; i < c.slices.size(); ++i) {
     const StoredSlice& s = c.slices[i];
     const bool first = i == 0 || c.slices[i - 1].name != s.name;
     if (first && kinds.count(kind_of(s.name)) && !wanted.count(s.name))
-      differences.push_back(cat(s.name, " ", s.region.shape, " is only in the checkpoint"));
+      differences.push_back(str(s.name, " ", s.region.shape, " is only in the checkpoint"));
   }
   if (!differences.empty()) {
     std::string text;
-    for (size_t i = 0; i < differences.size() && i < 5; ++i) text += cat(i ? "; " : "", differences[i]);
-    if (differences.size() > 5) text += cat("; and ", static_cast<int64_t>(differences.size() - 5), " more");
-    throw Error(ExitCode::kBadData, cat(c.dir, ": is of another model: ", text));
+    for (size_t i = 0; i < differences.size() && i < 5; ++i) text += str(i ? "; " : "", differences[i]);
+    if (differences.size() > 5) text += str("; and ", static_cast<int64_t>(differences.size() - 5), " more");
+    throw Error(ExitCode::kBadData, str(c.dir, ": is of another model: ", text));
   }
   for (const StateEntry& e : entries)
     check(e.offset >= 0 && e.end() <= e.region.numel(), "load: ", e.name, " ", to_text(e.region), " of ",
@@ -352,11 +352,11 @@ void verify_checkpoint(const Checkpoint& c, int reader, int readers) {
 Hash128 digest_of(const CheckpointInfo& i) {
   const bool scaled = i.loss_scale != 1 || i.good_steps != 0;
   std::string later;
-  for (int64_t updates : i.later_updates) later += cat("updates of a later phase ", updates, "\n");
+  for (int64_t updates : i.later_updates) later += str("updates of a later phase ", updates, "\n");
   return hash128(
-      cat("step ", i.step, "\nepoch ", i.epoch, "\nposition ", i.position, "\nupdates ", i.updates, "\nskipped ",
-          i.skipped, "\ndataset ", i.dataset, "\n", i.base.empty() ? "" : cat("base ", i.base, "\n"),
-          scaled ? cat("loss scale ", i.loss_scale, ", ", i.good_steps, " steps\n") : "", later, i.math_text));
+      str("step ", i.step, "\nepoch ", i.epoch, "\nposition ", i.position, "\nupdates ", i.updates, "\nskipped ",
+          i.skipped, "\ndataset ", i.dataset, "\n", i.base.empty() ? "" : str("base ", i.base, "\n"),
+          scaled ? str("loss scale ", i.loss_scale, ", ", i.good_steps, " steps\n") : "", later, i.math_text));
 }
 
 Hash128 digest_of(const Checkpoint& c) {

@@ -26,7 +26,7 @@ constexpr int64_t kRead = 1 << 20;    // elements that are read at once: 4 MiB; 
 constexpr int64_t kLargestChunk = 64 << 20;  // bytes, of HDF5: it reads no less
 
 std::string hashed_name(const StoredSlice& s) { return name_of_region(s.name, s.region); }
-std::string dataset_name(const StoredSlice& s) { return cat(hashed_name(s), "@", s.offset); }
+std::string dataset_name(const StoredSlice& s) { return str(hashed_name(s), "@", s.offset); }
 
 // Elements `at` onwards of a slice that is being saved; its values are in the cache already, since they are hashed.
 void require_finite(const StateEntry& e, int64_t at, const float* values, int64_t n) {
@@ -34,7 +34,7 @@ void require_finite(const StateEntry& e, int64_t at, const float* values, int64_
   for (int64_t i = 0; i < n; ++i) finite &= std::isfinite(values[i]);
   if (finite) return;
   const int64_t i = std::find_if(values, values + n, [](float v) { return !std::isfinite(v); }) - values;
-  throw Error(ExitCode::kNumeric, cat(e.name, " is not finite: element ", e.offset + at + i, " is ", values[i]));
+  throw Error(ExitCode::kNumeric, str(e.name, " is not finite: element ", e.offset + at + i, " is ", values[i]));
 }
 
 Descriptor open_to_write(const std::string& path) {
@@ -111,11 +111,11 @@ void sort_by_place(std::vector<StoredSlice>& slices) {
 std::string part_path(const std::string& dir, int64_t part, int64_t files) {
   char name[64];
   snprintf(name, sizeof name, "part-%04d-of-%04d.h5", static_cast<int>(part), static_cast<int>(files));
-  return cat(dir, "/", name);
+  return str(dir, "/", name);
 }
 
 std::string retired_text(const std::string& dir) {
-  return cat(dir, ": was removed while it was read, as a run does with those that checkpoint.keep_last leaves no room ",
+  return str(dir, ": was removed while it was read, as a run does with those that checkpoint.keep_last leaves no room ",
              "for: repeat this command");
 }
 
@@ -148,7 +148,7 @@ std::string PartWriter::reserve() {
   places_.push_back(blocks_ > 0 ? file.reserve_dataset(kHashes, StoredType::kUInt64, {2 * blocks_}).begin : 0);
   file.close();
   std::string out;
-  for (int64_t place : places_) out += cat(place, " ");
+  for (int64_t place : places_) out += str(place, " ");
   return out;
 }
 
@@ -175,7 +175,7 @@ std::string PartWriter::write(std::string_view places, const std::vector<StateEn
         hashes[first + static_cast<size_t>(i / kBlock - blocks.begin)] +=
             digest_of(name, whole.offset + i, values + (i - begin - at), next - i);
       }
-      write_at(file, path_, cat("tensor ", e.name), place + (begin + at) * 4, values, n * 4);
+      write_at(file, path_, str("tensor ", e.name), place + (begin + at) * 4, values, n * 4);
     });
   }
   flush(file, path_);
@@ -378,7 +378,7 @@ std::string PartReader::part_there(int64_t part) const {
   std::error_code error;
   if (std::filesystem::exists(path, error)) return path;
   require(!was_retired(checkpoint_.dir), ExitCode::kMissingInput, retired_text(checkpoint_.dir));
-  throw Error(ExitCode::kBadData, cat(path, ": is missing; this is no whole checkpoint"));
+  throw Error(ExitCode::kBadData, str(path, ": is missing; this is no whole checkpoint"));
 }
 
 }  // namespace lockstep

@@ -22,7 +22,7 @@ constexpr int64_t kManifestBase = 64 << 20;             // configuration, vocabu
 constexpr int64_t kMostPhases = 64;                     // of a step
 constexpr int64_t kLargestCount = int64_t{1} << 48;     // of steps, samples, epochs: sums and products of them fit
 
-std::string updates_key(size_t phase) { return cat("updates_of_phase_", phase); }
+std::string updates_key(size_t phase) { return str("updates_of_phase_", phase); }
 
 std::string shape_text(const Shape& shape) {
   std::string out;
@@ -76,7 +76,7 @@ int64_t largest_manifest(const std::string& dir) {
 }
 
 std::string read_manifest(const std::string& dir) {
-  const std::string path = cat(dir, "/", kManifest);
+  const std::string path = str(dir, "/", kManifest);
   std::error_code error;
   require(fs::exists(path, error), ExitCode::kBadData, path, ": is missing; this is no whole checkpoint");
   const InputFile file(path);
@@ -86,7 +86,7 @@ std::string read_manifest(const std::string& dir) {
   return file.text(most);
 }
 
-std::string manifest_end(std::string_view text) { return cat("{\"hash\":\"", to_hex(hash128(text)), "\"}\n"); }
+std::string manifest_end(std::string_view text) { return str("{\"hash\":\"", to_hex(hash128(text)), "\"}\n"); }
 
 // A text that messages show: one line without control characters.
 std::string line_of(const JsonObject& object, std::string_view key, std::string_view where) {
@@ -107,20 +107,20 @@ void require_cover(const std::string& name, const std::vector<const Region*>& re
   constexpr size_t kMostRegions = 1024;
   require(regions.size() <= kMostRegions, code, where, ": tensor ", name, " is cut into ", regions.size(),
           " boxes; at most ", kMostRegions, " are possible");
-  const auto text = [&](const Region& r) { return cat(name, " ", to_text(r), " of ", r.shape); };
+  const auto text = [&](const Region& r) { return str(name, " ", to_text(r), " of ", r.shape); };
   int64_t held = 0;
   for (size_t i = 0; i < regions.size(); ++i) {
     held += regions[i]->numel();
     for (size_t k = 0; k < i; ++k)
       if (const Region both = intersect(*regions[k], *regions[i]); both.numel() > 0)
-        throw Error(code, cat(where, ": tensor ", text(both), " is in two slices, of ", to_text(*regions[k]), " and ",
+        throw Error(code, str(where, ": tensor ", text(both), " is in two slices, of ", to_text(*regions[k]), " and ",
                               to_text(*regions[i])));
   }
   const int64_t all = regions[0]->shape.numel();
   if (held == all) return;
   std::string there;
-  for (size_t i = 0; i < regions.size() && i < 4; ++i) there += cat(i ? ", " : "", to_text(*regions[i]));
-  throw Error(code, cat(where, ": tensor ", name, " ", regions[0]->shape, ": ", all - held, " of its ", all,
+  for (size_t i = 0; i < regions.size() && i < 4; ++i) there += str(i ? ", " : "", to_text(*regions[i]));
+  throw Error(code, str(where, ": tensor ", name, " ", regions[0]->shape, ": ", all - held, " of its ", all,
                         " elements are in no slice; there are ", there, regions.size() > 4 ? " and others" : ""));
 }
 
@@ -237,8 +237,8 @@ void write_manifest(const std::string& pending, const CheckpointInfo& info, cons
   if (v.since_best > 0) head.emplace_back("evaluations_since_best", v.since_best);
   if (!info.later_updates.empty()) head.emplace_back("phases", static_cast<int64_t>(1 + info.later_updates.size()));
   for (size_t i = 0; i < info.later_updates.size(); ++i) head.emplace_back(updates_key(i + 1), info.later_updates[i]);
-  const std::string text = cat(json_line(head), "\n", slices_text(slices));
-  const std::string path = cat(pending, "/", kManifest);
+  const std::string text = str(json_line(head), "\n", slices_text(slices));
+  const std::string path = str(pending, "/", kManifest);
   {
     const Descriptor file = create_new(path);
     require(file && write_all(file, text) && write_all(file, manifest_end(text)), ExitCode::kStorage, path,
@@ -251,7 +251,7 @@ void write_manifest(const std::string& pending, const CheckpointInfo& info, cons
 Checkpoint open_checkpoint(const std::string& dir) {
   std::error_code error;
   require(fs::is_directory(dir, error), ExitCode::kMissingInput, dir, ": there is no such checkpoint");
-  const std::string path = cat(dir, "/", kManifest);
+  const std::string path = str(dir, "/", kManifest);
   const std::string manifest = read_manifest(dir);
   // Three pieces: a line, a list, and the hash of both, which is checked before anything is made of them.
   const size_t hash_at = manifest.size() - std::min(manifest.size(), manifest_end("").size());

@@ -81,7 +81,7 @@ Hash128 digest_of(const std::vector<StateEntry>& entries) {
 }
 
 std::string name_of_region(const std::string& name, const Region& region) {
-  return region.is_whole() ? name : cat(name, to_text(region));
+  return region.is_whole() ? name : str(name, to_text(region));
 }
 
 }  // namespace lockstep

@@ -14,7 +14,7 @@ class Language : public LabelTask {
 
   std::pair<std::string, std::string> problem(const TaskSpec& data) const override {
     if (!model().traits().causal && data.next_tokens)
-      return {"data.mask", cat(context().model_name,
+      return {"data.mask", str(context().model_name,
                                " sees a sample as a whole, with each token's target, the token "
                                "after it; set it, such as to 0.15, to hide tokens and make them the targets")};
     const auto* transformer = dynamic_cast<const TokenTransformer*>(&model());

@@ -17,7 +17,7 @@ LabelTask::LabelTask(std::unique_ptr<Model> model, const TaskContext& context)
 std::pair<std::string, std::string> LabelTask::problem(const TaskSpec& data) const {
   if (context_.huber_delta > 0) return {"train.huber_delta", "the targets of this data are labels, not numbers"};
   if (context_.loss_rows > 0)
-    return {"train.loss_rows", cat("the model ", context_.model_name,
+    return {"train.loss_rows", str("the model ", context_.model_name,
                                    " does not end in the logits of a next token; gpt and llama do, and take it")};
   return {};
 }

@@ -13,7 +13,7 @@ class Regress : public ModelTask {
     if (context_.label_smoothing > 0)
       return {"train.label_smoothing", "the targets of this data are numbers, not labels"};
     if (data.find(kOtherLabels))
-      return {"data.augment.mixup", cat(context_.model_name, " has no loss of labels that could be mixed")};
+      return {"data.augment.mixup", str(context_.model_name, " has no loss of labels that could be mixed")};
     if (context_.loss_rows > 0)
       return {"train.loss_rows", "the targets of this data are numbers; it is for models of a next token"};
     return {};

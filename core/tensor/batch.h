@@ -39,8 +39,8 @@ class Batch {
   const Tensor& operator[](std::string_view name) const {
     if (const Tensor* found = find(name)) return *found;
     std::string names;
-    for (auto& [own, _] : tensors_) names += cat(names.empty() ? "" : ", ", own);
-    throw Error(ExitCode::kInternal, cat("a batch has no tensor '", name, "'; it has ", names));
+    for (auto& [own, _] : tensors_) names += str(names.empty() ? "" : ", ", own);
+    throw Error(ExitCode::kInternal, str("a batch has no tensor '", name, "'; it has ", names));
   }
   // In the order of the dataset's specification.
   std::vector<std::pair<std::string, Tensor>>& tensors() { return tensors_; }

@@ -99,7 +99,7 @@ Tensor samples_of(std::string_view what, const Shape& shape) {
   const int64_t count = samples ? static_cast<int64_t>(samples->size()) : 0;
   check(shape.rank() > 0 && count > 0 && count == shape[0], what, " of ", shape, ": its first dimension must be the ",
         count, " samples of the micro-batch (WithRandom)");
-  if (context().recording) not_in_a_graph(cat(what, ", which draws other numbers at every step,").c_str());
+  if (context().recording) not_in_a_graph(str(what, ", which draws other numbers at every step,").c_str());
   return Tensor::of(*samples, {count});
 }
 

@@ -251,7 +251,7 @@ Tensor Tensor::as(DType dtype) const {
 
 std::string to_text(const Tensor& t) {
   if (!t.defined()) return "undefined tensor";
-  return cat(t.dtype(), t.shape(), " on ", t.device());
+  return str(t.dtype(), t.shape(), " on ", t.device());
 }
 
 Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view op) {

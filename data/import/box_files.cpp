@@ -35,7 +35,7 @@ template <class Use>
 void visit_list(const JsonObject& file, const std::string& key, const std::string& path, Use use) {
   int64_t index = 0;
   const bool good = visit_json_list(json_text(file, key, path),
-                                    [&](JsonObject&& object) { use(object, cat(path, ": ", key, " ", index++)); });
+                                    [&](JsonObject&& object) { use(object, str(path, ": ", key, " ", index++)); });
   require(good, ExitCode::kBadData, path, ": '", key, "' is no list of objects");
 }
 

@@ -18,7 +18,7 @@ CsvReader::CsvReader(const std::string& path, char separator, TextEncoding encod
 }
 
 void CsvReader::fail(const std::string& what) const {
-  throw Error(ExitCode::kBadData, cat(path(), ":", line_, ": ", what));
+  throw Error(ExitCode::kBadData, str(path(), ":", line_, ": ", what));
 }
 
 bool CsvReader::fill() {
@@ -50,7 +50,7 @@ void CsvReader::took(size_t count) {
   in_block_ += count;
   at_ += static_cast<int64_t>(count);
   if (at_ - row_begin_ > kMostRowBytes)
-    fail(cat("a row of more than ", kMostRowBytes >> 20, " MiB begins at line ", row_line_));
+    fail(str("a row of more than ", kMostRowBytes >> 20, " MiB begins at line ", row_line_));
 }
 
 int CsvReader::take() {
@@ -76,7 +76,7 @@ bool CsvReader::read_cell(std::string& cell) {
     for (;;) {
       take_until("\"\n", cell);
       const int byte = take();
-      if (byte < 0) fail(cat("a quote of the row at line ", row_line_, " is never closed"));
+      if (byte < 0) fail(str("a quote of the row at line ", row_line_, " is never closed"));
       if (byte != '"') {
         cell.push_back(static_cast<char>(byte));
       } else if (peek() == '"') {
@@ -113,7 +113,7 @@ void CsvReader::decode(std::string& cell, size_t column, int64_t begin, bool quo
   const auto byte = static_cast<uint8_t>(cell[static_cast<size_t>(bad)]);
   const std::string hex{kDigits[byte >> 4], kDigits[byte & 15]};
   throw Error(ExitCode::kBadData,
-              cat(path(), ":", row_line_, ": column ", column + 1, ": byte ", begin + quotes + bad, " of the table (0x",
+              str(path(), ":", row_line_, ": column ", column + 1, ": byte ", begin + quotes + bad, " of the table (0x",
                   hex, ") is ", encoding_ == TextEncoding::kUtf8 ? "invalid UTF-8" : "no character of windows-1252",
                   "; name the table's encoding (--encoding latin-1 or windows-1252), or convert it to UTF-8"));
 }

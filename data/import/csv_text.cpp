@@ -46,8 +46,8 @@ class TextTableImport {
         encoders_(record_encoders(vocabulary_, threads_)),
         rows_(table, csv_separator(table), columns.encoding),
         writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_), 0,
-                made_of(cat("table, columns ", json_text_of(columns.text), " ", json_text_of(columns.label),
-                            columns.encoding == TextEncoding::kUtf8 ? "" : cat(", encoding ", int(columns.encoding))),
+                made_of(str("table, columns ", json_text_of(columns.text), " ", json_text_of(columns.label),
+                            columns.encoding == TextEncoding::kUtf8 ? "" : str(", encoding ", int(columns.encoding))),
                         vocabulary_, options.separator, {table})) {
     require(options.separator.empty() || vocabulary_.has_tokenizer(), ExitCode::kUsage,
             "a separator is an added token of a tokenizer; bytes and characters have none");
@@ -74,9 +74,9 @@ class TextTableImport {
           if (saves.is_due()) save(rows.behind), saves.saved();
         });
     require(writer_.records() > 0, ExitCode::kBadData, rows_.path(), ": holds no record",
-            empty_ > 0 ? cat("; ", empty_, " rows without text were left out") : "");
-    if (empty_ > 0) log_warning(cat(rows_.path(), ": left out: ", empty_, " rows without text"));
-    writer_.require_few_labels(cat(rows_.path(), ": column '", columns_.label, "'"), columns_.many_labels);
+            empty_ > 0 ? str("; ", empty_, " rows without text were left out") : "");
+    if (empty_ > 0) log_warning(str(rows_.path(), ": left out: ", empty_, " rows without text"));
+    writer_.require_few_labels(str(rows_.path(), ": column '", columns_.label, "'"), columns_.many_labels);
     if (saves.any()) save(rows_.place());
     writer_.finish(options_.writing);
   }
@@ -84,7 +84,7 @@ class TextTableImport {
  private:
   bool labelled() const { return !columns_.label.empty(); }
   std::string place(int64_t line, const std::string& column) const {
-    return cat(rows_.path(), ":", line, ": column '", column, "' ");
+    return str(rows_.path(), ":", line, ": column '", column, "' ");
   }
 
   int64_t next(TextRows& out) {
@@ -112,7 +112,7 @@ class TextTableImport {
         if (!options_.separator.empty()) pieces.push_back({options_.separator, true, true});
         rows.made.add(encoder, pieces, {.label = row.label, .line = row.line});
       } catch (const Error& e) {
-        throw e.with_message(cat(place(row.line, columns_.text), e.what()));
+        throw e.with_message(str(place(row.line, columns_.text), e.what()));
       }
     }
     rows.rows.clear();

@@ -43,7 +43,7 @@ std::vector<ImageSource> images_in_folder(const std::string& folder, bool labell
   require(!error, ExitCode::kMissingInput, folder, ": cannot be read: ", error.message());
   if (others > 0)
     log_warning(
-        cat(folder, ": ", others, " files are neither .png nor .jpg by name and were left out, such as ", other));
+        str(folder, ": ", others, " files are neither .png nor .jpg by name and were left out, such as ", other));
   return out;
 }
 
@@ -62,7 +62,7 @@ std::vector<ImageSource> labelled_by_table(const std::string& table, TextEncodin
   std::vector<ImageSource> out;
   while (rows.next(cells)) {
     const std::string& name = cells[file];
-    const auto place = [&] { return cat(table, ":", rows.line(), ": "); };
+    const auto place = [&] { return str(table, ":", rows.line(), ": "); };
     require(!name.empty() && !cells[label].empty(), ExitCode::kBadData, place(), "file or label is missing");
     const fs::path path(name);
     require(path.is_relative() && std::find(path.begin(), path.end(), "..") == path.end(), ExitCode::kBadData, place(),
@@ -100,7 +100,7 @@ void warn_of_other_masks(const std::string& folder, const std::vector<ImageSourc
     if (it->is_directory(error) || names.contains(name)) continue;
     if (others++ == 0 || name < other) other = name;
   }
-  if (others > 0) log_warning(cat(folder, ": ", others, " files are masks of no image, such as ", other));
+  if (others > 0) log_warning(str(folder, ": ", others, " files are masks of no image, such as ", other));
 }
 
 // Puts boxes into a source, and counts.
@@ -112,7 +112,7 @@ void take_boxes(Boxes&& boxes, ImageSource& to, Boxes& all) {
 
 std::vector<ImageSource> with_coco_boxes(const std::string& path, DatasetHeader& header, Boxes& counts) {
   CocoFile file = read_coco_boxes(path);
-  if (file.crowds > 0) log_warning(cat(path, ": ", file.crowds, " annotations of crowds were left out"));
+  if (file.crowds > 0) log_warning(str(path, ": ", file.crowds, " annotations of crowds were left out"));
   std::vector<ImageSource> out;
   for (CocoImage& image : file.images) {
     const fs::path name(image.name);
@@ -148,7 +148,7 @@ std::vector<ImageSource> with_yolo_boxes(const std::string& images, const std::s
       header.classes = std::max(header.classes, label + 1);
     }
   }
-  if (without > 0) log_warning(cat(folder, ": ", without, " images have no file there, and so no boxes"));
+  if (without > 0) log_warning(str(folder, ": ", without, " images have no file there, and so no boxes"));
   return out;
 }
 
@@ -159,7 +159,7 @@ std::vector<ImageSource> with_boxes(const std::string& folder, const ImageOption
                                      ? with_coco_boxes(how.boxes, header, counts)
                                      : with_yolo_boxes(folder, how.boxes, how.classes, header, counts);
   if (counts.cut + counts.outside > 0)
-    log_warning(cat(how.boxes, ": ", counts.cut, " boxes reach beyond their images and were cut, ", counts.outside,
+    log_warning(str(how.boxes, ": ", counts.cut, " boxes reach beyond their images and were cut, ", counts.outside,
                     " have no area there and were left out"));
   const bool some = std::any_of(out.begin(), out.end(), [](const ImageSource& s) { return !s.boxes.empty(); });
   require(some || out.empty(), ExitCode::kBadData, how.boxes, ": no image has a box");

@@ -75,7 +75,7 @@ class FolderImport {
       if (has_masks()) add(described_input(mask_path(i)));
     }
     std::string out =
-        cat("images of ", folder_, ", encoded ", how_.keep_encoded, ", masks ", how_.masks, ", ignored ", how_.ignored,
+        str("images of ", folder_, ", encoded ", how_.keep_encoded, ", masks ", how_.masks, ", ignored ", how_.ignored,
             ", classes ", how_.classes, "\n", images_.size(), " files, ", files.digest(), "\n");
     for (const std::string& table : {how_.labels, how_.boxes})
       if (!table.empty()) out += described_input(table);

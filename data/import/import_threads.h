@@ -21,7 +21,7 @@ inline int import_threads(const ImportOptions& options) {
 inline std::string made_of(const std::string& how, const Vocabulary& vocabulary, const std::string& separator,
                            const std::vector<std::string>& inputs) {
   // Earlier versions let the SentencePiece library choose among equal cuts.
-  std::string out = cat(how, "\nvocabulary ", hash128(vocabulary_text(&vocabulary)),
+  std::string out = str(how, "\nvocabulary ", hash128(vocabulary_text(&vocabulary)),
                         vocabulary.pieces() ? ", own search" : "", "\nseparator ", separator, "\n");
   for (const std::string& path : inputs) {
     if (path == "-") return "";

@@ -21,7 +21,7 @@ class OrderedWork {
     } catch (const std::system_error& e) {
       const size_t started = threads_.size();
       stop();
-      throw thread_refused(cat("import thread ", started + 1, " of ", threads), e);
+      throw thread_refused(str("import thread ", started + 1, " of ", threads), e);
     }
   }
   ~OrderedWork() { stop(); }

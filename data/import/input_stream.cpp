@@ -92,7 +92,7 @@ size_t InputStream::next(uint8_t* out, size_t room) {
     try {
       step = decoder_->run(from, end_ - begin_, out, room);
     } catch (const Error& e) {
-      throw e.with_message(cat(name_, ": ", format_, " data is damaged after ", taken_, " bytes (", e.what(),
+      throw e.with_message(str(name_, ": ", format_, " data is damaged after ", taken_, " bytes (", e.what(),
                                "); fetch the file again"));
     }
     require(step.taken + step.made > 0, ExitCode::kBadData, name_, ": ", format_, " data cannot be decoded at byte ",

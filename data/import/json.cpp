@@ -31,7 +31,7 @@ const std::string& text_field(const JsonObject& object, const std::string& name)
 std::string label_field(const JsonObject& object, const std::string& name) {
   const JsonValue* value = find_member(object, name);
   require(value != nullptr, ExitCode::kBadData, "has no field \"", name, "\"");
-  if (const auto* number = std::get_if<int64_t>(value)) return cat(*number);
+  if (const auto* number = std::get_if<int64_t>(value)) return str(*number);
   if (const auto* truth = std::get_if<bool>(value)) return *truth ? "true" : "false";
   const auto* text = std::get_if<std::string>(value);
   require(text != nullptr && !text->empty() && text->find('\n') == text->npos, ExitCode::kBadData, "its field \"", name,
@@ -66,7 +66,7 @@ std::vector<ChatMessage> messages_of(const JsonObject& object, const std::string
     try {
       out.push_back({text_field(*message, "role"), text_field(*message, "content"), is_learnt(*message)});
     } catch (const Error& e) {
-      throw e.with_message(cat("message ", out.size(), " of \"", name, "\" ", e.what()));
+      throw e.with_message(str("message ", out.size(), " of \"", name, "\" ", e.what()));
     }
   }
   return out;
@@ -143,11 +143,11 @@ class JsonImport {
         });
     const std::string& first = inputs_[0] == "-" ? "standard input" : inputs_[0];
     require(writer_.records() > 0, ExitCode::kBadData, first, ": holds no record",
-            bad_ + empty_ > 0 ? cat("; ", bad_, " bad lines and ", empty_, " empty records were left out") : "");
+            bad_ + empty_ > 0 ? str("; ", bad_, " bad lines and ", empty_, " empty records were left out") : "");
     if (bad_ + empty_ > 0)
       log_warning(
-          cat("left out: ", bad_, " bad lines, ", empty_, " empty records; imported: ", writer_.records(), " records"));
-    writer_.require_few_labels(cat(first, ": field \"", fields_.label, "\""), fields_.many_labels);
+          str("left out: ", bad_, " bad lines, ", empty_, " empty records; imported: ", writer_.records(), " records"));
+    writer_.require_few_labels(str(first, ": field \"", fields_.label, "\""), fields_.many_labels);
     if (saves.any()) save(inputs_.size(), 0, 0);
     writer_.finish(options_.writing);
   }
@@ -220,11 +220,11 @@ class JsonImport {
 
   void refuse(size_t input, const MadeRecord& record) {
     const std::string name = inputs_[input] == "-" ? "standard input" : inputs_[input];
-    const std::string what = cat(name, ":", record.line, ": ", record.bad);
+    const std::string what = str(name, ":", record.line, ": ", record.bad);
     if (++bad_ > skip_bad_)
       throw Error(ExitCode::kBadData,
-                  skip_bad_ == 0 ? what : cat(what, "; ", skip_bad_, " bad lines before it were skipped"));
-    log_warning(cat(what, "; left out"));
+                  skip_bad_ == 0 ? what : str(what, "; ", skip_bad_, " bad lines before it were skipped"));
+    log_warning(str(what, "; left out"));
   }
 
   // What messages never become: the template's tokens, and the separator behind a conversation.
@@ -260,13 +260,13 @@ class JsonImport {
     if (std::find(made.targets.begin() + before, made.targets.end(), 1) != made.targets.end()) return;
     made.drop_last();
     throw Error(ExitCode::kBadData,
-                cat(what, "holds no answer", template_ ? ", or none with a weight other than 0" : "",
+                str(what, "holds no answer", template_ ? ", or none with a weight other than 0" : "",
                     ", so that no token would be learnt"));
   }
 
   void add_pair(const JsonObject& object, int64_t number, RecordEncoder& encoder, MadeRecords& made) const {
     const auto one = [&](const std::string& name) {
-      add(pieces_with(object, name), cat("its field \"", name, "\" "), {.line = number}, encoder, made);
+      add(pieces_with(object, name), str("its field \"", name, "\" "), {.line = number}, encoder, made);
     };
     one(fields_.chosen);
     try {

@@ -14,6 +14,6 @@ KeptInput::KeptInput(const std::string& beside) : spool_(Spool::unnamed(beside))
   spool_.flush();
 }
 
-std::string KeptInput::path() const { return cat("/proc/self/fd/", spool_.descriptor()); }
+std::string KeptInput::path() const { return str("/proc/self/fd/", spool_.descriptor()); }
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-std::string LineReader::place() const { return cat(input_.name(), ":", number_); }
+std::string LineReader::place() const { return str(input_.name(), ":", number_); }
 
 bool LineReader::fill() {
   block_.resize(256 << 10);

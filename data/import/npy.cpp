@@ -162,7 +162,7 @@ class ArrayImport {
       header.stddev.push_back(m.scale());
       header.offset.push_back(m.offset(m.mean, m.scale()));
       if (m.beyond_doubles())
-        warn_of_lost_bits(array_.place(), cat("feature ", header.mean.size() - 1), m.largest, m.scale());
+        warn_of_lost_bits(array_.place(), str("feature ", header.mean.size() - 1), m.largest, m.scale());
     }
     ChunkWriter writer(file, "features", StoredType::kFloat32, header.images, step);
     std::vector<float> values;
@@ -215,7 +215,7 @@ void import_arrays(const Numbers& samples, const Numbers& labels, const std::str
 std::string name_in(const NumpyFile& file, const std::string& path, const std::string& given,
                     std::initializer_list<std::string> usual, std::string_view option) {
   std::string there;
-  for (const std::string& name : file.names()) there += cat(there.empty() ? "" : ", ", name);
+  for (const std::string& name : file.names()) there += str(there.empty() ? "" : ", ", name);
   const auto has = [&](const std::string& name) {
     return std::find(file.names().begin(), file.names().end(), name) != file.names().end();
   };
@@ -225,7 +225,7 @@ std::string name_in(const NumpyFile& file, const std::string& path, const std::s
   }
   for (const std::string& name : usual)
     if (has(name)) return name;
-  throw Error(ExitCode::kBadData, cat(path, ": holds none of the arrays ", *usual.begin(), " and ", *(usual.end() - 1),
+  throw Error(ExitCode::kBadData, str(path, ": holds none of the arrays ", *usual.begin(), " and ", *(usual.end() - 1),
                                       "; name one by ", option, ": it holds ", there));
 }
 

@@ -271,7 +271,7 @@ class TableImport {
       const auto label = classes_.find(target);
       const std::optional<double> number = number_in(target);
       const bool same = (regression() ? is_float(number) : label != classes_.end()) && fill(row.cells, features);
-      require_same_pass(same, cat(path_, ":", row.line));
+      require_same_pass(same, str(path_, ":", row.line));
       if (regression()) some.targets.push_back(*number);
       else some.labels.push_back(label->second);
       features += features_;
@@ -282,7 +282,7 @@ class TableImport {
   void look_at(int64_t line, const std::vector<std::string>& cells, const std::optional<double>* numbers) {
     // Called for each cell, so messages are made only where they are needed.
     const auto refuse = [&](const Column& c, const auto&... why) {
-      throw Error(ExitCode::kBadData, cat(path_, ":", line, ": column '", c.name, "' ", why...));
+      throw Error(ExitCode::kBadData, str(path_, ":", line, ": column '", c.name, "' ", why...));
     };
     ++count_;
     const std::string& target = cells[target_];
@@ -329,7 +329,7 @@ class TableImport {
   }
 
   static std::string stands_for_none(const std::string& cell) {
-    return cell.empty() ? "" : cat(" ('", cell, "' stands for none; --missing names the texts that do)");
+    return cell.empty() ? "" : str(" ('", cell, "' stands for none; --missing names the texts that do)");
   }
 
   // Refuses columns that became categories though nobody may have meant it.
@@ -341,7 +341,7 @@ class TableImport {
             "the column in --categories where each of its values is a category");
     require(c.too_many_line == 0, ExitCode::kBadData, path_, ":", c.too_many_line, ": column '", c.name,
             "' has more than ", kMostFeatures, " different values",
-            c.other_line > 0 ? cat(" and is no column of numbers because of line ", c.other_line) : "",
+            c.other_line > 0 ? str(" and is no column of numbers because of line ", c.other_line) : "",
             "; --leave-out leaves it out");
   }
 
@@ -352,7 +352,7 @@ class TableImport {
             target, "' has ", labels, " different labels in ", count_, " rows: --target ", target,
             " predicts its numbers, --many-labels makes a class of each");
     if (import_.like) class_names_ = import_.like->schema.class_names;
-    else classes_ = index_of_labels(labels_, cat(path_, ": column '", columns_[target_].name, "'"), class_names_);
+    else classes_ = index_of_labels(labels_, str(path_, ": column '", columns_[target_].name, "'"), class_names_);
     for (size_t i = 0; import_.like && i < class_names_.size(); ++i)
       classes_.emplace(class_names_[i], static_cast<int32_t>(i));
     for (size_t i : order_) {
@@ -365,7 +365,7 @@ class TableImport {
       if (!c.given) c.mean = c.moments.mean, c.std = c.moments.scale();
       c.offset = c.moments.offset(c.mean, c.std);
       if (!c.categories && c.moments.beyond_doubles())
-        warn_of_lost_bits(path_, cat("column '", c.name, "'"), c.moments.largest, c.std);
+        warn_of_lost_bits(path_, str("column '", c.name, "'"), c.moments.largest, c.std);
       require(c.categories || c.given || c.moments.count > 0, ExitCode::kBadData, path_, ": column '", c.name,
               "' has no value in any row; --leave-out leaves it out");
       c.feature = features_;
@@ -373,9 +373,9 @@ class TableImport {
       if (c.categories)
         for (const std::string& text : c.texts) c.places.emplace(text, c.places.size());
       if (c.missing > 0)
-        log_warning(cat(path_, ": column '", c.name, "': ", c.missing, " of ", count_,
+        log_warning(str(path_, ": column '", c.name, "': ", c.missing, " of ", count_,
                         " values are missing and become ",
-                        c.categories ? std::string("a category of their own") : cat("the mean, ", c.mean)));
+                        c.categories ? std::string("a category of their own") : str("the mean, ", c.mean)));
     }
     require(features_ > 0, ExitCode::kBadData, path_, ": has no column beside '", columns_[target_].name, "'");
     require(features_ <= kMostFeatures, ExitCode::kBadData, path_, ": makes ", features_, " features; at most ",
@@ -423,7 +423,7 @@ class TableImport {
     const bool sorted =
         std::is_sorted(numbers.begin(), numbers.end()) || std::is_sorted(numbers.rbegin(), numbers.rend());
     if (count_ >= 100 && sorted)
-      log_warning(cat(path_, ": is sorted by '", columns_[target_].name,
+      log_warning(str(path_, ": is sorted by '", columns_[target_].name,
                       "', and data.validation takes the last rows: shuffle the rows first"));
   }
 

@@ -245,7 +245,7 @@ class TextImport {
 
   [[noreturn]] void refuse(const InputBlock& block, uint32_t c, int64_t at) const {
     require_same_pass(surveyed_.empty(), block.from->name);
-    throw Error(ExitCode::kBadData, cat(block.from->name, ": the character ", character_text(c), " at byte ",
+    throw Error(ExitCode::kBadData, str(block.from->name, ": the character ", character_text(c), " at byte ",
                                         block.begin + at, " is not in the given vocabulary of ", vocabulary_.size(),
                                         " characters; remove or replace it, or import without --vocabulary"));
   }
@@ -261,7 +261,7 @@ class TextImport {
       joiner_->add(block.text, ids_);
       if (block.last) joiner_->finish(ids_);
     } catch (const Error& e) {
-      throw e.with_message(cat(block.from->name, ": ", e.what()));
+      throw e.with_message(str(block.from->name, ": ", e.what()));
     }
     if (block.last && separator_ >= 0) ids_.push_back(separator_);
     writer_.add(ids_);
@@ -334,7 +334,7 @@ void import_text(const std::vector<std::string>& paths, const std::string& outpu
   Vocabulary vocabulary = level == TextLevel::kByte ? Vocabulary::bytes()
                           : surveys ? vocabulary_in(inputs, import_threads(options), options.progress, total, surveyed)
                                     : *options.vocabulary;
-  const std::string how = cat("text, special tokens ", options.special_tokens, ", invalid bytes ",
+  const std::string how = str("text, special tokens ", options.special_tokens, ", invalid bytes ",
                               options.invalid == InvalidBytes::kReplace ? "replaced" : "refused");
   TextImport import(inputs, output, vocabulary, std::move(surveyed), options,
                     made_of(how, vocabulary, options.separator, paths));

@@ -50,7 +50,7 @@ Field bucket_pool_field(DataOptions& o) {
 
 Field side_field(const std::string& side, int64_t& value) {
   return field("image." + side, value,
-               cat(side, " to which images are cropped and resized; 0: as stored; needed for images of mixed sizes"))
+               str(side, " to which images are cropped and resized; 0: as stored; needed for images of mixed sizes"))
       .with_unit("pixels")
       .with_range(0, 1 << 14)
       .without_effect_at_default();
@@ -58,7 +58,7 @@ Field side_field(const std::string& side, int64_t& value) {
 
 Field statistics_field(const std::string& key, std::vector<double>& values) {
   return field("image." + key, values,
-               cat(key,
+               str(key,
                    " by which images are normalised, of values from 0 to 1: one number for each channel, or one "
                    "for all; such as those that a pretrained model was trained with; []: of the imported images"))
       .without_effect_at_default();

@@ -140,7 +140,7 @@ class ForeignFile {
             "data.hdf5.layout is set, but dataset '", samples_, "' of ", path_, " has shape ", x.shape,
             ", in which no axis holds channels: leave it out");
     if (images && rank == 4)
-      layout_ = layout_of(x.shape, layout_, cat(path_, ": dataset '", samples_, "'"),
+      layout_ = layout_of(x.shape, layout_, str(path_, ": dataset '", samples_, "'"),
                           "data.hdf5.layout: nchw or data.hdf5.layout: nhwc");
     if (images && rank == 4 && layout_ == ImageLayout::kChannelsFirst) header_.images = with_channels_last(x.shape);
     require(images || x.shape[1] <= kMostFeatures, ExitCode::kBadData, path_, ": dataset '", samples_, "' has ",
@@ -205,7 +205,7 @@ class ForeignFile {
     return out;
   }
 
-  std::string remedy() const { return cat("restore the file, or remove ", hashes_path_, " if it was meant to change"); }
+  std::string remedy() const { return str("restore the file, or remove ", hashes_path_, " if it was meant to change"); }
 
   // Calls use(bytes, rows) for each chunk, and returns their hashes.
   template <class Use>
@@ -249,7 +249,7 @@ class ForeignFile {
       const FeatureMoments& m = offset != 0 ? exact[c] : rounded[c];
       h.mean.push_back(m.mean), h.stddev.push_back(m.scale()), h.offset.push_back(offset);
       if (m.beyond_doubles())
-        warn_of_lost_bits(path_, cat("dataset '", samples_, "', feature ", c), m.largest, m.scale());
+        warn_of_lost_bits(path_, str("dataset '", samples_, "', feature ", c), m.largest, m.scale());
     }
     if (std::all_of(h.offset.begin(), h.offset.end(), [](double o) { return o == 0; })) return h.offset.clear();
     source.read = [&, numbers = numbers()](Range rows, uint8_t* to) {
@@ -263,7 +263,7 @@ class ForeignFile {
   }
 
   void make_hashes() {
-    log_info(cat(path_, ": is read once for the hashes of its chunks, which are kept in ", hashes_path_));
+    log_info(str(path_, ": is read once for the hashes of its chunks, which are kept in ", hashes_path_));
     DatasetHeader& h = header_;
     h.label_hashes = hash_chunks(label_rows(), [&](const uint8_t* bytes, int64_t count) {
       const auto* labels = reinterpret_cast<const int32_t*>(bytes);
@@ -284,7 +284,7 @@ class ForeignFile {
       write_hashes_file();
     } catch (const Error& e) {
       if (e.code() != ExitCode::kOutputLocked && e.code() != ExitCode::kStorage) throw;
-      log_warning(cat(e.what(), "; the hashes are made again at each start, and only a checkpoint tells whether ",
+      log_warning(str(e.what(), "; the hashes are made again at each start, and only a checkpoint tells whether ",
                       path_, " has changed between them"));
     }
   }
@@ -354,12 +354,12 @@ class ForeignFile {
 
 std::string hashes_path(const std::string& path, const std::string& samples, const std::string& labels,
                         const std::string& folder) {
-  const std::string x = without_root(samples), y = without_root(labels), both = in_one_name(cat(x, ".", y));
-  const std::string begin = cat(folder.empty() ? path : cat(folder, "/", in_one_name(path)), ".", both);
+  const std::string x = without_root(samples), y = without_root(labels), both = in_one_name(str(x, ".", y));
+  const std::string begin = str(folder.empty() ? path : str(folder, "/", in_one_name(path)), ".", both);
   const std::string plain = begin + ".hashes";
   if ((x + y).find_first_of("-.") == std::string::npos) return plain;
   // Other names may be written alike; earlier versions did not tell them apart.
-  const std::string exact = cat(begin, ".", to_hex(hash128(cat(x, "\n", y))).substr(0, 16), ".hashes");
+  const std::string exact = str(begin, ".", to_hex(hash128(str(x, "\n", y))).substr(0, 16), ".hashes");
   return is_file(exact) || !is_file(plain) || has_namesakes(path, both) ? exact : plain;
 }
 

@@ -55,7 +55,7 @@ void write_hashes(Hdf5File& file, const std::string& of, const std::vector<uint6
 
 void warn_of_lost_bits(const std::string& path, const std::string& what, double largest, double deviation) {
   const double step = std::nextafter(largest, 2 * largest) - largest;
-  log_warning(cat(path, ": ", what, ": numbers up to ", largest, " are read in 64 bits, which tell them apart by ",
+  log_warning(str(path, ": ", what, ": numbers up to ", largest, " are read in 64 bits, which tell them apart by ",
                   step, ", ", step / deviation, " standard deviations; subtract a constant from them first"));
 }
 
@@ -63,7 +63,7 @@ void warn_of_old_numbers(const std::string& path, const std::string& what, doubl
   if (!FeatureMoments::loses_bits(std::abs(centre), deviation)) return;
   const auto stored = static_cast<float>(std::abs(centre));
   const double step = std::nextafter(stored, 2 * stored) - stored;
-  log_warning(cat(path, ": ", what, " has a mean of ", centre,
+  log_warning(str(path, ": ", what, " has a mean of ", centre,
                   " and is stored in 32 bits, which tell numbers apart by ", step, ", ", step / deviation,
                   " standard deviations; import it again, or remove its file of hashes: such numbers are stored less "
                   "their mean now"));

@@ -33,17 +33,17 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
 std::vector<std::string> counts_by_class(const DatasetReport& r) {
   std::vector<std::string> out;
   for (size_t i = 0; i < r.per_class.size(); ++i)
-    out.push_back(r.class_names.empty() ? cat(r.per_class[i])
-                                        : cat(r.per_class[i], " (", escaped(r.class_names[i], Lines::kEscape), ")"));
+    out.push_back(r.class_names.empty() ? str(r.per_class[i])
+                                        : str(r.per_class[i], " (", escaped(r.class_names[i], Lines::kEscape), ")"));
   return out;
 }
 
 std::string duplicates_text(const DatasetReport& r) {
   if (r.duplicates < 0) return "duplicates: not counted";
-  std::string out = cat("duplicates: ", r.duplicates);
-  if (r.contradictions > 0) out += cat(", of which ", r.contradictions, " with another target");
+  std::string out = str("duplicates: ", r.duplicates);
+  if (r.contradictions > 0) out += str(", of which ", r.contradictions, " with another target");
   for (size_t i = 0; i < r.repeats.size(); ++i)
-    out += cat(i ? ", " : ": ", r.repeats[i].first, " (as ", r.repeats[i].second, ")");
+    out += str(i ? ", " : ": ", r.repeats[i].first, " (as ", r.repeats[i].second, ")");
   return out + (r.duplicates > static_cast<int64_t>(r.repeats.size()) && !r.repeats.empty() ? ", ..." : "");
 }
 
@@ -52,7 +52,7 @@ JsonValue duplicates_json(const DatasetReport& r) {
 }
 
 std::string to_text(const DatasetReport& r) {
-  return cat(sample_kind(r.kind).text(r), "chunks: ", r.chunks, ", all whole\nfile size: ", r.file_bytes,
+  return str(sample_kind(r.kind).text(r), "chunks: ", r.chunks, ", all whole\nfile size: ", r.file_bytes,
              " bytes\nidentity: ", r.identity, "\n");
 }
 

@@ -47,7 +47,7 @@ inline void warn_of_label_order(const std::string& where, const std::vector<int3
   const auto count = static_cast<int64_t>(labels.size());
   const std::set<int32_t> last(labels.begin() + count * 9 / 10, labels.end());
   if (count >= 100 && classes <= 20 && static_cast<int64_t>(last.size()) < classes)
-    log_warning(cat(where, ": the last tenth of the rows has ", last.size(), " of ", classes,
+    log_warning(str(where, ": the last tenth of the rows has ", last.size(), " of ", classes,
                     " labels, and data.validation takes the last rows: shuffle the rows first"));
 }
 

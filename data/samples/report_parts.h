@@ -14,7 +14,7 @@ namespace lockstep {
 template <class List>
 std::string joined(const List& list, size_t most) {
   std::string out;
-  for (size_t i = 0; i < list.size() && i < most; ++i) out += cat(i ? ", " : "", list[i]);
+  for (size_t i = 0; i < list.size() && i < most; ++i) out += str(i ? ", " : "", list[i]);
   return out + (list.size() > most ? ", ..." : "");
 }
 

@@ -34,7 +34,7 @@ size_t kind_of_stored(const std::string& stored) {
 }
 
 ShownSample SampleKind::show(const std::shared_ptr<const DatasetFile>& file, int64_t) const {
-  throw Error(ExitCode::kBadData, cat(file->path, ": holds no text"));
+  throw Error(ExitCode::kBadData, str(file->path, ": holds no text"));
 }
 
 }  // namespace lockstep

@@ -29,7 +29,7 @@ size_t target_of_name(const std::string& name) {
 
 // The line about classes, without its end.
 std::string SampleTarget::text(const DatasetReport& r, const std::string& samples) const {
-  return cat("classes: ", r.classes, "\n", words_.counted.empty() ? samples : words_.counted,
+  return str("classes: ", r.classes, "\n", words_.counted.empty() ? samples : words_.counted,
              " per class: ", joined(counts_by_class(r), 20));
 }
 

@@ -52,7 +52,7 @@ std::string class_name(const std::vector<std::string>& names, int64_t label) {
 // The first few of many.
 std::string listed(const std::vector<std::string>& names) {
   std::string out;
-  for (size_t i = 0; i < names.size() && i < 10; ++i) out += cat(i ? ", " : "", names[i]);
+  for (size_t i = 0; i < names.size() && i < 10; ++i) out += str(i ? ", " : "", names[i]);
   return names.size() > 10 ? out + ", ..." : out;
 }
 
@@ -70,12 +70,12 @@ std::string SchemaFit::first_few(const std::vector<std::string>& names) { return
 
 void SchemaFit::refuse(const std::string& why, const std::string& remedy) const {
   throw Error(ExitCode::kBadData,
-              cat(where, ": does not fit the data of ", like.name, ": ", why, remedy.empty() ? "" : "; ", remedy));
+              str(where, ": does not fit the data of ", like.name, ": ", why, remedy.empty() ? "" : "; ", remedy));
 }
 
 void SchemaFit::run(DatasetFile* file) {
   const SampleKind &kind = sample_kind(header.kind), &there = sample_kind(like.schema.kind);
-  if (&kind != &there) refuse(cat("it holds ", kind.words().name, ", not ", there.words().name), "");
+  if (&kind != &there) refuse(str("it holds ", kind.words().name, ", not ", there.words().name), "");
   kind.fit(*this, file);
   if (!like.new_classes) fit_targets();
 }
@@ -85,11 +85,11 @@ void SchemaFit::fit_statistics() {
   if (of.mean.empty()) return;
   const SampleKind& kind = sample_kind(header.kind);
   if (of.mean.size() != header.mean.size())
-    refuse(cat(kind.words().samples, " have ", header.mean.size(), " ", kind.words().value, "s, not ", of.mean.size()),
+    refuse(str(kind.words().samples, " have ", header.mean.size(), " ", kind.words().value, "s, not ", of.mean.size()),
            "");
   for (size_t c = 0; !kind.has_pixels() && c < header.mean.size(); ++c)
     if (FeatureMoments::loses_bits(std::abs(header.centre(c)), of.stddev[c]))
-      log_warning(cat(where, ": feature ", c, " has a mean of ", header.mean[c],
+      log_warning(str(where, ": feature ", c, " has a mean of ", header.mean[c],
                       ", of which 32 bits may lose more than a "
                       "thousandth of the deviation that ",
                       like.name, " has, ", of.stddev[c], "; import it with --like ", like.name));
@@ -102,7 +102,7 @@ void SchemaFit::fit_targets() {
   if (of.target == TargetKind::kLabels && of.classes == 0) return;
   const SampleTarget &target = sample_target(header.target), &there = sample_target(of.target);
   if (&target != &there)
-    refuse(cat("its targets are ", target.words().name, ", not ", there.words().name), like.remedy);
+    refuse(str("its targets are ", target.words().name, ", not ", there.words().name), like.remedy);
   if (target.has_classes() && header.classes == 0) return;  // text without labels
   target.fit(*this);
 }
@@ -112,9 +112,9 @@ void SchemaFit::fit_classes() {
   const std::string& name = sample_target(header.target).words().name;
   const auto &ours = header.class_names, &theirs = of.class_names;
   if (ours != theirs && !ours.empty() && !theirs.empty())
-    refuse(cat("its ", name, " are of the classes ", listed(ours), ", not ", listed(theirs)), like.remedy);
+    refuse(str("its ", name, " are of the classes ", listed(ours), ", not ", listed(theirs)), like.remedy);
   if (header.classes > of.classes)
-    refuse(cat("its ", name, " are of ", header.classes, " classes, not ", of.classes), like.remedy);
+    refuse(str("its ", name, " are of ", header.classes, " classes, not ", of.classes), like.remedy);
   header.classes = of.classes;
   header.class_names = theirs;
 }
@@ -123,7 +123,7 @@ void SchemaFit::fit_labels() {
   const DataSchema& of = like.schema;
   const bool same = header.class_names == of.class_names, unnamed = !same && are_numbers(header) && !are_numbers(of);
   if (unnamed && header.classes <= of.classes)
-    log_warning(cat(where, ": its labels are numbers without names; they are taken for those of ", like.name, ": ",
+    log_warning(str(where, ": its labels are numbers without names; they are taken for those of ", like.name, ": ",
                     listed(of.class_names)));
   if (!((same || unnamed) && header.classes <= of.classes)) {
     const std::vector<int32_t> to = labels_in(header, of);
@@ -215,12 +215,12 @@ DataSchema parse_schema(const std::string& text, std::string_view where) {
 std::string described(const DataSchema& s) {
   const SampleKind& kind = sample_kind(s.kind);
   std::string out = kind.words().name;
-  if (s.classes > 0) out += cat("; ", s.classes, " classes", s.class_names.empty() ? "" : ": ", listed(s.class_names));
+  if (s.classes > 0) out += str("; ", s.classes, " classes", s.class_names.empty() ? "" : ": ", listed(s.class_names));
   if (kind.has_pixels())
     for (size_t c = 0; c < s.mean.size(); ++c)
-      out += cat(c ? ", " : "; mean and std of channels ", s.mean[c], " and ", s.stddev[c]);
+      out += str(c ? ", " : "; mean and std of channels ", s.mean[c], " and ", s.stddev[c]);
   if (!sample_target(s.target).has_classes())
-    out += cat("; targets of mean ", s.target_mean, " and std ", s.target_std);
+    out += str("; targets of mean ", s.target_mean, " and std ", s.target_std);
   return out;
 }
 
@@ -239,8 +239,8 @@ std::vector<int32_t> labels_in(const DatasetHeader& h, const DataSchema& like) {
 }
 
 std::string unknown_class(const std::string& name, const DataSchema& like) {
-  return cat("class '", name, "' is none of its ", like.classes, " classes",
-             like.class_names.empty() ? cat(", which are numbers from 0") : cat(": ", listed(like.class_names)));
+  return str("class '", name, "' is none of its ", like.classes, " classes",
+             like.class_names.empty() ? str(", which are numbers from 0") : str(": ", listed(like.class_names)));
 }
 
 void fit_to(DatasetFile& file, const LikeData& like) {

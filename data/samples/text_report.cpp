@@ -98,7 +98,7 @@ void inspect_records(const DatasetFile& file, DatasetReport& report, std::vector
 std::string decoded(const Vocabulary* vocabulary, const std::vector<int32_t>& ids) {
   if (vocabulary) return vocabulary->decode_text(ids);
   std::string out;
-  for (int32_t id : ids) out += cat(out.empty() ? "" : " ", id);
+  for (int32_t id : ids) out += str(out.empty() ? "" : " ", id);
   return out;
 }
 
@@ -117,7 +117,7 @@ void require_text(const DatasetFile& file, int64_t index) {
   const DatasetHeader& h = file.header;
   const bool records = h.records.count > 0;
   const int64_t count = records ? sample_count(h) : ceil_div(h.tokens, kShownTokens);
-  const std::string unit = !records           ? cat(" stretches of ", kShownTokens, " tokens")
+  const std::string unit = !records           ? str(" stretches of ", kShownTokens, " tokens")
                            : h.records.paired ? " pairs of records"
                                               : " records";
   require(index >= 0 && index < count, ExitCode::kUsage, file.path, ": has no text ", index, "; it has ", count, unit,
@@ -137,7 +137,7 @@ std::pair<std::string, int64_t> marked_text(const FileTokens& source, Range toke
     const std::string part = decoded(source.vocabulary(), {ids.begin() + static_cast<std::ptrdiff_t>(begin),
                                                            ids.begin() + static_cast<std::ptrdiff_t>(end)});
     if (!source.vocabulary() && begin > 0) text += ' ';
-    text += marks[begin] ? part : cat(kNoTargetBegin, part, kNoTargetEnd);
+    text += marks[begin] ? part : str(kNoTargetBegin, part, kNoTargetEnd);
     begin = end;
   }
   return {std::move(text), std::count(marks.begin(), marks.end(), 1)};
@@ -160,16 +160,16 @@ void inspect_text(const DatasetFile& file, DatasetReport& report, const Progress
 }
 
 std::string text_lines(const DatasetReport& r) {
-  std::string out = cat("kind: tokens\nlevel: ", r.level, "\ntokens: ", r.count, "\nvocabulary: ", r.vocabulary,
+  std::string out = str("kind: tokens\nlevel: ", r.level, "\ntokens: ", r.count, "\nvocabulary: ", r.vocabulary,
                         "\nused: ", r.used, "\n");
   if (r.records > 0)
-    out += cat("records: ", r.records, " of ", r.shortest, " to ", r.longest, " tokens, median ", r.median, "\n",
-               r.pairs > 0 ? cat("pairs: ", r.pairs, ", chosen of median ", r.median_chosen, " tokens, rejected of ",
+    out += str("records: ", r.records, " of ", r.shortest, " to ", r.longest, " tokens, median ", r.median, "\n",
+               r.pairs > 0 ? str("pairs: ", r.pairs, ", chosen of median ", r.median_chosen, " tokens, rejected of ",
                                  r.median_rejected, "; a run trains on the chosen ones\n")
                            : "",
                duplicates_text(r), "\ntargets: ", r.targets, "\n");
-  if (r.classes > 0) out += cat("classes: ", r.classes, "\nrecords per class: ", joined(counts_by_class(r), 20), "\n");
-  if (!r.characters.empty()) out += cat("characters: ", escaped(r.characters, Lines::kEscape), "\n");
+  if (r.classes > 0) out += str("classes: ", r.classes, "\nrecords per class: ", joined(counts_by_class(r), 20), "\n");
+  if (!r.characters.empty()) out += str("characters: ", escaped(r.characters, Lines::kEscape), "\n");
   return out;
 }
 
@@ -219,12 +219,12 @@ ShownSample printed_text(const ShownText& shown) {
   if (shown.rejected)
     line.insert(line.end(), {{"rejected", *shown.rejected}, {"rejected_targets", shown.rejected_targets}});
   if (shown.label) line.insert(line.end(), {{"label", *shown.label}, {"class", shown.class_name}});
-  const std::string what = shown.label ? cat("label ", *shown.label, " (", shown.class_name, ")")
-                                       : cat("of which ", shown.targets, " are targets");
-  std::string text = cat("tokens ", shown.begin, " to ", shown.end, ", ", what, shown.rejected ? "; chosen:\n" : ":\n",
+  const std::string what = shown.label ? str("label ", *shown.label, " (", shown.class_name, ")")
+                                       : str("of which ", shown.targets, " are targets");
+  std::string text = str("tokens ", shown.begin, " to ", shown.end, ", ", what, shown.rejected ? "; chosen:\n" : ":\n",
                          shown.text, "\n");
   if (shown.rejected)
-    text += cat("rejected, of which ", shown.rejected_targets, " are targets:\n", *shown.rejected, "\n");
+    text += str("rejected, of which ", shown.rejected_targets, " are targets:\n", *shown.rejected, "\n");
   return {std::move(text), std::move(line), {}};
 }
 

@@ -34,7 +34,7 @@ class Verification {
         } catch (const Error& e) {
           failed(e);
           out_.damaged.push_back(
-              cat("dataset '", p.name, "', chunk ", chunk, ", rows [", rows.begin, ", ", rows.end, ")"));
+              str("dataset '", p.name, "', chunk ", chunk, ", rows [", rows.begin, ", ", rows.end, ")"));
         }
         done += rows.size() * p.rows->row_bytes();
         ++out_.chunks;
@@ -103,11 +103,11 @@ DatasetCheck verify_dataset(const std::string& path, const ProgressCallback& pro
 }
 
 std::string to_text(const DatasetCheck& c, const std::string& path) {
-  if (c.whole()) return cat(path, ": whole, ", c.chunks, " chunks, identity ", c.identity);
+  if (c.whole()) return str(path, ": whole, ", c.chunks, " chunks, identity ", c.identity);
   if (c.damaged.empty()) return c.error;
-  std::string out = cat(path, ": ", c.damaged.size(), " of ", c.chunks, " chunks are damaged: ");
-  for (size_t i = 0; i < std::min(kMostNamed, c.damaged.size()); ++i) out += cat(i ? "; " : "", c.damaged[i]);
-  return out + (c.damaged.size() > kMostNamed ? "; ..." : "") + cat(" (", c.error, ")");
+  std::string out = str(path, ": ", c.damaged.size(), " of ", c.chunks, " chunks are damaged: ");
+  for (size_t i = 0; i < std::min(kMostNamed, c.damaged.size()); ++i) out += str(i ? "; " : "", c.damaged[i]);
+  return out + (c.damaged.size() > kMostNamed ? "; ..." : "") + str(" (", c.error, ")");
 }
 
 std::string to_json(const DatasetCheck& c, const std::string& path) {

@@ -90,13 +90,13 @@ PartialOutput::PartialOutput(const std::string& output, bool replace, std::strin
 PartialOutput::~PartialOutput() {
   if (refused_) return;
   if (saved_) {
-    log_warning(cat(folder_, ": holds what was done; the same command goes on with it. Or remove it"));
+    log_warning(str(folder_, ": holds what was done; the same command goes on with it. Or remove it"));
     return;
   }
   empty();
   ::unlink(in_folder(kMark).c_str());
   if (::rmdir(folder_.c_str()) != 0)
-    log_warning(cat(folder_, ": stays, since it holds what is no part of the import, or cannot be removed"));
+    log_warning(str(folder_, ": stays, since it holds what is no part of the import, or cannot be removed"));
 }
 
 // Makes the folder, or takes the one that is there, and locks it. Another process may remove its own one meanwhile.
@@ -131,7 +131,7 @@ void PartialOutput::require_ours() const {
   const bool marked = !any || is_plain_file(in_folder(kMark)) || has_journal(in_folder("journal"));
   require(
       marked && other.empty(), ExitCode::kOutputLocked, folder_, ": ",
-      other.empty() ? std::string("no import has made it") : cat("holds ", escaped(other), ", which no import makes"),
+      other.empty() ? std::string("no import has made it") : str("holds ", escaped(other), ", which no import makes"),
       ", but the output is made in a folder of this name; move it elsewhere, or choose another output");
 }
 
@@ -143,7 +143,7 @@ void PartialOutput::empty() {
 
 bool PartialOutput::read_journal() {
   const auto anew = [&](const std::string& why) {
-    log_warning(cat(folder_, ": ", why, "; the import begins anew"));
+    log_warning(str(folder_, ": ", why, "; the import begins anew"));
     return false;
   };
   const std::string path = in_folder("journal");
@@ -160,7 +160,7 @@ bool PartialOutput::read_journal() {
       return anew("its journal is that of another version of lockstep");
     const std::string there = text_of(*journal, "made_of");
     if (there != made_of_)
-      return anew(cat("is left of an import of other inputs or with other options (\"",
+      return anew(str("is left of an import of other inputs or with other options (\"",
                       first_other_line(there, made_of_), "\")"));
     const auto spools = parse_json_object(json_text(*journal, "spools", path));
     const auto state = parse_json_object(json_text(*journal, "state", path));
@@ -173,14 +173,14 @@ bool PartialOutput::read_journal() {
       std::error_code ignored;
       const std::string file = in_folder(name);
       if (!is_plain_file(file) || fs::file_size(file, ignored) < static_cast<uintmax_t>(size))
-        return anew(cat(name, " is shorter than its journal says"));
+        return anew(str(name, " is shorter than its journal says"));
       spools_[name] = std::make_unique<Spool>(file, size, text_of(*about, "hashes"));
     }
     state_ = *state;
   } catch (const Error& e) {
     return anew(e.what());
   }
-  log_info(cat(folder_, ": the import goes on with what was done before"));
+  log_info(str(folder_, ": the import goes on with what was done before"));
   return true;
 }
 
@@ -188,7 +188,7 @@ int64_t PartialOutput::found_integer(const JsonObject& state, const std::string&
   const JsonValue* value = find_member(state, key);
   const auto* number = value ? std::get_if<int64_t>(value) : nullptr;
   if (!number || *number < least || *number > most)
-    refuse_found(cat("says \"", key, "\": ", value ? json_text_of(*value).substr(0, 40) : "nothing",
+    refuse_found(str("says \"", key, "\": ", value ? json_text_of(*value).substr(0, 40) : "nothing",
                      ", which is no number from ", least, " to ", most));
   return *number;
 }
@@ -196,7 +196,7 @@ int64_t PartialOutput::found_integer(const JsonObject& state, const std::string&
 void PartialOutput::refuse_found(const std::string& why) {
   refused_ = true;
   throw Error(ExitCode::kBadData,
-              cat(in_folder("journal"), ": ", why, ": it is damaged; remove the folder, and the import begins anew"));
+              str(in_folder("journal"), ": ", why, ": it is damaged; remove the folder, and the import begins anew"));
 }
 
 Spool& PartialOutput::spool(const std::string& name) {
@@ -262,7 +262,7 @@ std::vector<uint64_t> copy_rows(Hdf5File& file, const std::string& name, StoredT
 std::string described_input(const std::string& path) {
   struct stat about {};
   require_done(::stat(path.c_str(), &about) == 0, ExitCode::kMissingInput, path);
-  return cat("input ", path, ", ", int64_t{about.st_size}, " bytes, changed at ", int64_t{about.st_mtim.tv_sec}, ".",
+  return str("input ", path, ", ", int64_t{about.st_size}, " bytes, changed at ", int64_t{about.st_mtim.tv_sec}, ".",
              int64_t{about.st_mtim.tv_nsec}, "\n");
 }
 

@@ -25,7 +25,7 @@ std::map<std::string, std::string> file_identities(const DataOptions& o) {
       for (const std::string& path : paths) {
         const Hdf5File file = Hdf5File::open(foreign ? hashes_path(path, o.hdf5.samples, o.hdf5.labels) : path);
         out[path] = foreign ? file.string_attribute("", "identity") : to_hex(read_dataset_header(file).identity);
-        all += cat(path, " ", out[path], "\n");
+        all += str(path, " ", out[path], "\n");
       }
       if (paths != std::vector{pattern}) out[pattern] = to_hex(hash128(all.data(), all.size()));
     } catch (const Error&) {

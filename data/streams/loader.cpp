@@ -41,7 +41,7 @@ class Loader::Impl {
     } catch (const std::system_error& e) {
       const size_t started = threads_.size();
       stop();
-      throw thread_refused(cat("loader thread ", started + 1, " of data.threads ", options_.threads), e);
+      throw thread_refused(str("loader thread ", started + 1, " of data.threads ", options_.threads), e);
     } catch (...) {
       stop();
       throw;

@@ -124,13 +124,13 @@ void require_alike(const std::string& path, const Dataset& there, const Dataset&
   const Vocabulary *theirs = there.vocabulary(), *ours = here.vocabulary();
   std::string why;
   if (a.input().name != b.input().name || a.input().shape != b.input().shape)
-    why = cat("samples are ", a.input().name, " ", a.input().shape, " there and ", b.input().name, " ", b.input().shape,
+    why = str("samples are ", a.input().name, " ", a.input().shape, " there and ", b.input().name, " ", b.input().shape,
               " in the others");
   else if (a.tensors != b.tensors) why = "a sample's targets there are of another shape or type than in the others";
   else if (a.vocabulary != b.vocabulary)
-    why = cat("tokens are below ", a.vocabulary, " there and below ", b.vocabulary, " in the others");
+    why = str("tokens are below ", a.vocabulary, " there and below ", b.vocabulary, " in the others");
   else if (a.classes != b.classes)
-    why = cat("labels are below ", a.classes, " there and below ", b.classes, " in the others");
+    why = str("labels are below ", a.classes, " there and below ", b.classes, " in the others");
   else if (a.target_mean != b.target_mean || a.target_std != b.target_std)
     why = "targets have another mean or standard deviation there: import it with --like";
   else if (theirs && ours) why = first_difference(*theirs, *ours);
@@ -146,7 +146,7 @@ std::shared_ptr<const LikeData> like_all(const std::vector<Datasets>& parts, con
     const DataSchema& other = part.like_this->schema;
     if (other.mean == s.mean && other.stddev == s.stddev) continue;
     if (!o.measured)
-      log_warning(cat(part.like_this->name, ": has another mean or standard deviation than ", out->name,
+      log_warning(str(part.like_this->name, ": has another mean or standard deviation than ", out->name,
                       ", and each file is normalised by its own: join them with `lockstep data merge`, or import one "
                       "with --like ",
                       out->name));

@@ -24,7 +24,7 @@ int64_t below(uint64_t& state, int64_t end) { return static_cast<int64_t>(next(s
 }  // namespace
 
 Hash128 SyntheticTokens::identity() const {
-  return hash128(cat("synthetic tokens ", options_.tokens, " vocabulary ", options_.vocabulary));
+  return hash128(str("synthetic tokens ", options_.tokens, " vocabulary ", options_.vocabulary));
 }
 
 void SyntheticTokens::read(Range tokens, int32_t* out) const {
@@ -55,7 +55,7 @@ SyntheticImages::SyntheticImages(const DataOptions::Synthetic& o, Range part)
            "images"}) {}
 
 Hash128 SyntheticImages::identity() const {
-  return hash128(cat("synthetic images ", images_, " of ", spec_.input().shape, " classes ", spec_.classes));
+  return hash128(str("synthetic images ", images_, " of ", spec_.input().shape, " classes ", spec_.classes));
 }
 
 void SyntheticImages::draw_image(int64_t image, float* pixels, int32_t* labels) const {
@@ -80,7 +80,7 @@ SyntheticShapes::SyntheticShapes(const DataOptions::Synthetic& o, Range part)
                          "images"}) {}
 
 Hash128 SyntheticShapes::identity() const {
-  return hash128(cat("synthetic shapes 1, ", images_, " of ", spec_.input().shape));
+  return hash128(str("synthetic shapes 1, ", images_, " of ", spec_.input().shape));
 }
 
 void SyntheticShapes::draw_image(int64_t image, float* pixels, int32_t* labels) const {

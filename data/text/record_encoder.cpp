@@ -185,13 +185,13 @@ const ChatTemplate& chat_template(const std::string& name, const Vocabulary& voc
   const std::string wanted = name.empty() ? "chatml" : name;
   std::string names;
   for (const ChatTemplate& t : chat_templates()) {
-    names += cat(names.empty() ? "" : ", ", t.name);
+    names += str(names.empty() ? "" : ", ", t.name);
     if (t.name != wanted) continue;
     const RecordEncoder encoder(vocabulary);
-    for (const std::string& token : t.special) encoder.need_token(token, cat("the template ", t.name));
+    for (const std::string& token : t.special) encoder.need_token(token, str("the template ", t.name));
     return t;
   }
-  throw Error(ExitCode::kUsage, cat("there is no template ", wanted, "; there are ", names));
+  throw Error(ExitCode::kUsage, str("there is no template ", wanted, "; there are ", names));
 }
 
 std::vector<TextPiece> chat_text(const ChatTemplate& how, const std::vector<ChatMessage>& messages,

@@ -193,7 +193,7 @@ std::string Vocabulary::decode_text(const std::vector<int32_t>& tokens) const {
 
 std::string first_difference(const Vocabulary& there, const Vocabulary& here) {
   if (there.level() != here.level())
-    return cat("tokens are ", tokens_of(there.level()), " there and ", tokens_of(here.level()), " here");
+    return str("tokens are ", tokens_of(there.level()), " there and ", tokens_of(here.level()), " here");
   if (there.pairs()) return first_difference(*there.pairs(), *here.pairs());
   if (there.words()) return first_difference(*there.words(), *here.words());
   if (there.pieces()) return there.pieces()->bytes() == here.pieces()->bytes() ? "" : "the SentencePiece models differ";
@@ -201,14 +201,14 @@ std::string first_difference(const Vocabulary& there, const Vocabulary& here) {
   const auto [x, y] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   if (x == a.end() && y == b.end()) return "";
   const auto meaning = [](const auto& at, const auto& end) { return at == end ? "nothing" : character_text(*at); };
-  return cat("token ", x - a.begin(), " is ", meaning(x, a.end()), " there and ", meaning(y, b.end()),
+  return str("token ", x - a.begin(), " is ", meaning(x, a.end()), " there and ", meaning(y, b.end()),
              " here (vocabularies of ", there.size(), " and ", here.size(), " characters)");
 }
 
 std::string character_text(uint32_t c) {
   char number[16];
   std::snprintf(number, sizeof number, "U+%04X", c);
-  return c < 32 || (c >= 127 && c < 160) ? std::string(number) : cat("'", to_utf8(c), "' (", number, ")");
+  return c < 32 || (c >= 127 && c < 160) ? std::string(number) : str("'", to_utf8(c), "' (", number, ")");
 }
 
 Utf8Reader::Result Utf8Reader::next(uint8_t byte) {
@@ -246,8 +246,8 @@ std::string vocabulary_text(const Vocabulary* v) {
   if (!v) return "";
   if (v->level() == TextLevel::kByte) return "byte";
   if (v->pairs()) return "bpe" + v->pairs()->json();
-  if (v->words()) return cat(kWords, v->words()->json());
-  if (v->pieces()) return cat(kPieces, hexadecimal(v->pieces()->bytes()));
+  if (v->words()) return str(kWords, v->words()->json());
+  if (v->pieces()) return str(kPieces, hexadecimal(v->pieces()->bytes()));
   std::vector<int32_t> all(static_cast<size_t>(v->size()));
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
   return "char" + v->decode(all);

@@ -20,7 +20,7 @@ AppendFile::AppendFile(std::string path) : path_(std::move(path)), file_(open_to
 }
 
 AppendFile::~AppendFile() {
-  if (dropped_ > 0) log_warning(cat(path_, ": ", dropped_, " records were dropped because they could not be written"));
+  if (dropped_ > 0) log_warning(str(path_, ": ", dropped_, " records were dropped because they could not be written"));
 }
 
 void AppendFile::check_there() const {
@@ -32,7 +32,7 @@ void AppendFile::check_there() const {
   std::error_code ignored;
   const bool dir_lost = !dir.empty() && !std::filesystem::is_directory(dir, ignored);
   throw Error(ExitCode::kOutputLocked,
-              cat(dir_lost ? dir.string() : path_, " was ", there ? "replaced by another file" : "removed or moved",
+              str(dir_lost ? dir.string() : path_, " was ", there ? "replaced by another file" : "removed or moved",
                   " during the run: further output would be lost"));
 }
 
@@ -56,7 +56,7 @@ bool AppendFile::append(std::string_view record) {
   // Remove the partial record, so that the next one begins at a record boundary.
   if (written > 0 && ::ftruncate(file_.number(), size_) != 0) size_ += static_cast<int64_t>(written);
   ++dropped_;
-  if (!failing_) log_warning(cat("cannot write ", path_, ": ", std::strerror(error), "; the run continues without it"));
+  if (!failing_) log_warning(str("cannot write ", path_, ": ", std::strerror(error), "; the run continues without it"));
   failing_ = true;
   return false;
 }

@@ -19,7 +19,7 @@ namespace lockstep {
 void fail_write(const std::string& path, int error_number) {
   const bool storage = is_storage_error(error_number);
   throw Error(storage ? ExitCode::kStorage : ExitCode::kOutputLocked,
-              cat("cannot write ", path, ": ",
+              str("cannot write ", path, ": ",
                   error_number == ELOOP ? "a symbolic link is in its place" : std::strerror(error_number),
                   storage ? "; free space or choose another run.dir" : "; choose another run.dir"));
 }

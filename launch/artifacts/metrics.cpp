@@ -57,7 +57,7 @@ int64_t filter(const std::string& path, int64_t keep_through, std::ofstream* out
 
 std::string earlier_metrics(const std::string& path) {
   const size_t end = path.rfind('.');
-  return cat(path.substr(0, end), ".earlier", end == std::string::npos ? "" : path.substr(end));
+  return str(path.substr(0, end), ".earlier", end == std::string::npos ? "" : path.substr(end));
 }
 
 MetricsWriter::MetricsWriter(const std::string& path, int64_t keep_through) {
@@ -75,11 +75,11 @@ MetricsWriter::MetricsWriter(const std::string& path, int64_t keep_through) {
         if (!out.good()) {
           std::error_code ignored;
           std::filesystem::remove(temporary, ignored);
-          throw Error(ExitCode::kStorage, cat("cannot rewrite ", path, " (disk full?); it was not changed"));
+          throw Error(ExitCode::kStorage, str("cannot rewrite ", path, " (disk full?); it was not changed"));
         }
       }
       sync_and_rename(temporary, path);
-      log_info(cat(path, ": ", left_out, " lines removed; it continues after step ", last_step_,
+      log_info(str(path, ": ", left_out, " lines removed; it continues after step ", last_step_,
                    "; steps of earlier attempts are in ", earlier_metrics(path)));
     }
   }

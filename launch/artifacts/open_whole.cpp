@@ -37,7 +37,7 @@ std::optional<Checkpoint> find_whole(Communicator& comm, const std::string& dir,
     std::istringstream list(names);
     int64_t damaged = 0;
     for (std::string name; gone.empty() && list >> name;) {
-      const std::string path = name == "." ? dir : cat(dir, "/checkpoints/", name);
+      const std::string path = name == "." ? dir : str(dir, "/checkpoints/", name);
       Checkpoint c;
       try {
         fail_together(
@@ -65,13 +65,13 @@ std::optional<Checkpoint> find_whole(Communicator& comm, const std::string& dir,
         const std::string& problem = said[static_cast<size_t>(who)];
         ++damaged;
         if (first_problem.empty()) first_problem = problem;
-        if (comm.rank() == 0) log_warning(cat("passing over a checkpoint: ", problem));
+        if (comm.rank() == 0) log_warning(str("passing over a checkpoint: ", problem));
       }
     }
     if (damaged > 0 && gone.empty()) {
       if (comm.rank() != 0) throw Error::secondary(ExitCode::kBadData);
       throw Error(ExitCode::kBadData,
-                  cat(dir, ": none of its ", damaged, " checkpoints is whole; the newest: ", first_problem));
+                  str(dir, ": none of its ", damaged, " checkpoints is whole; the newest: ", first_problem));
     }
     // A listing that is made while one takes another's place may show neither.
     if (gone.empty() && retired.empty() && rounds > 0) return {};

@@ -43,7 +43,7 @@ struct Owner {
   int64_t pid = 0;
   std::string host = "?", since = "?";
   std::string text() const {
-    return pid > 0 ? cat("process ", pid, " on ", host, " since ", since) : std::string("another process");
+    return pid > 0 ? str("process ", pid, " on ", host, " since ", since) : std::string("another process");
   }
 };
 
@@ -77,7 +77,7 @@ void require_own_config(const std::string& path) {
 
 [[noreturn]] void fail_locked(const std::string& dir, const std::string& owner) {
   throw Error(ExitCode::kOutputLocked,
-              cat("run.dir ", dir, " is in use by ", owner, ": wait for it, stop it, or choose another run.dir"));
+              str("run.dir ", dir, " is in use by ", owner, ": wait for it, stop it, or choose another run.dir"));
 }
 
 }  // namespace
@@ -160,7 +160,7 @@ void RunDir::take_lock() {
     fail_locked(paths_.dir, owner.text());
   }
   if (owner.pid > 0)
-    log_info(cat("run.dir ", paths_.dir, ": the lock of ", owner.text(), " is stale and was taken over"));
+    log_info(str("run.dir ", paths_.dir, ": the lock of ", owner.text(), " is stale and was taken over"));
   std::string text =
       json_line({{"pid", static_cast<int64_t>(::getpid())}, {"host", host_name()}, {"since", time_text()}});
   text += "\n";
@@ -187,16 +187,16 @@ void RunDir::check_held() const {
   std::error_code ignored;
   throw Error(ExitCode::kOutputLocked,
               fs::is_directory(paths_.dir, ignored)
-                  ? cat(path, " was ", there ? "replaced" : "removed", " during the run: ",
+                  ? str(path, " was ", there ? "replaced" : "removed", " during the run: ",
                         "another process could use run.dir now, so this one ends; continue with --resume")
-                  : cat("run.dir ", paths_.dir, " was removed or moved during the run"));
+                  : str("run.dir ", paths_.dir, " was removed or moved during the run"));
 }
 
 void RunDir::write_config(std::string_view yaml) const {
   trace_mark();
   std::string path = paths_.config();
   require_own_config(path);
-  replace_file(path, cat(kConfigHeader, yaml));
+  replace_file(path, str(kConfigHeader, yaml));
 }
 
 void RunDir::write_algorithms(std::string_view text) const { replace_file(paths_.algorithms(), text); }

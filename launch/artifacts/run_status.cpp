@@ -91,7 +91,7 @@ bool was_killed(const JsonObject& launcher, double age) {
 }
 
 std::string killed_text(std::string_view what, int64_t process, const std::string& host) {
-  return cat("its ", what, " ", process, " on ", host, ", ended without a word, as one that is killed");
+  return str("its ", what, " ", process, " on ", host, ", ended without a word, as one that is killed");
 }
 
 }  // namespace

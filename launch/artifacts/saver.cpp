@@ -49,7 +49,7 @@ Saver::Saver(Communicator& comm, std::string checkpoints, const Retention& reten
       checkpoints_(std::move(checkpoints)),
       retention_(retention),
       before_write_(std::move(before_write)),
-      machine_(machine.empty() ? cat(machine_id(), " ", host_name()) : std::move(machine)),
+      machine_(machine.empty() ? str(machine_id(), " ", host_name()) : std::move(machine)),
       memory_(current_device().type == DeviceType::kCuda ? host_memory_of(current_device()) : Device{}),
       busy_(elements > 0),
       thread_([this, elements] {
@@ -248,7 +248,7 @@ void Saver::save() {
     const auto said = together([&] {
       copied_.synchronize();
       if (first) begin_checkpoint(pending);
-      return cat(machine_, "\n", slices_text(slices_of(entries_)));
+      return str(machine_, "\n", slices_text(slices_of(entries_)));
     });
     int files = 0;
     const auto written = write(pending, said, files);
@@ -270,7 +270,7 @@ void Saver::save() {
     const Error error = as_error(std::current_exception());
     std::string what = error.what();
     if (error.code() == ExitCode::kNumeric && !error.is_secondary())
-      what = cat("step ", info_.step, ": ", what,
+      what = str("step ", info_.step, ": ", what,
                  "; this state is not saved, and earlier checkpoints are kept: resume one of ",
                  "them with a lower optim.lr, or look for the cause with train.anomaly=true");
     failure_.emplace(error.with_message(what));

@@ -23,14 +23,14 @@ std::string why_not_shared(Communicator& comm, const std::string& dir) {
     if (!create_new(name)) fail_write(dir, errno);
   });
   const std::string first =
-      broadcast_text(comm, cat(host_name(), "\n", fs::path(name).filename().string()), 0, "setup");
+      broadcast_text(comm, str(host_name(), "\n", fs::path(name).filename().string()), 0, "setup");
   const std::string host = first.substr(0, first.find('\n')), token = first.substr(host.size() + 1);
   std::error_code ignored;
   const auto seen = [&] { return fs::exists(fs::path(dir) / token, ignored); };
   if (comm.rank() != 0) {
     for (int i = 0; i < kTries && !seen(); ++i) ::usleep(100'000);
     if (!seen())
-      why = cat(host_name(), " does not see the folder ", fs::absolute(dir, ignored).lexically_normal().string(),
+      why = str(host_name(), " does not see the folder ", fs::absolute(dir, ignored).lexically_normal().string(),
                 " of ", host, ": there is ", fs::exists(dir, ignored) ? "another one" : "none",
                 " by this path; all machines must share it");
   }

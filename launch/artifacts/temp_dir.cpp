@@ -24,7 +24,7 @@ namespace lockstep {
 namespace {
 
 // The host name is part of the directory's name, since locks work within one machine only.
-std::string prefix() { return cat(temporary_place(), "/lockstep-prove-", host_name(), "-"); }
+std::string prefix() { return str(temporary_place(), "/lockstep-prove-", host_name(), "-"); }
 
 std::atomic<int> signal_pipe{-1};  // where the handler writes the signal's number
 
@@ -92,7 +92,7 @@ void require_temporary_folder() {
   const auto fail = [&](int error) {
     const bool full = is_storage_error(error);
     throw Error(full ? ExitCode::kStorage : ExitCode::kOutputLocked,
-                cat("the temporary folder ", place, " on ", host_name(), " cannot be written: ", std::strerror(error),
+                str("the temporary folder ", place, " on ", host_name(), " cannot be written: ", std::strerror(error),
                     full ? "; free space" : "; make it", ", or set TMPDIR to another"));
   };
   std::error_code error;

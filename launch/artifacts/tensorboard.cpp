@@ -73,11 +73,11 @@ std::string new_file(const std::string& dir) {
   std::filesystem::create_directories(dir, error);
   if (error) fail_write(dir, error.value());
   std::string time = std::to_string(static_cast<int64_t>(wall_time()));
-  std::string padded = cat(std::string(time.size() < 10 ? 10 - time.size() : 0, '0'), time);
+  std::string padded = str(std::string(time.size() < 10 ? 10 - time.size() : 0, '0'), time);
   std::string stem =
-      cat(dir, "/events.out.tfevents.", padded, ".", host_in_file_name(), ".", static_cast<int64_t>(::getpid()), ".");
+      str(dir, "/events.out.tfevents.", padded, ".", host_in_file_name(), ".", static_cast<int64_t>(::getpid()), ".");
   for (int n = 0;; ++n) {
-    std::string path = cat(stem, n);
+    std::string path = str(stem, n);
     int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd >= 0) {
       ::close(fd);

@@ -16,7 +16,7 @@ std::string text_table(const std::vector<std::vector<std::string>>& rows) {
       size_t width = 0;
       for (auto& r : rows) width = std::max(width, r[i].size());
       const std::string pad(width - row[i].size(), ' ');
-      out += cat(i ? "  " : "", i ? pad : "", row[i], i ? "" : pad);
+      out += str(i ? "  " : "", i ? pad : "", row[i], i ? "" : pad);
     }
     out += "\n";
   }

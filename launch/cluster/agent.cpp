@@ -118,7 +118,7 @@ class Agent {
       over_ = true;
     } else if (!away_ && steady_now() - heard_ > silence_) {
       fails_ = true;
-      say_locally(cat("nothing heard of the launcher for ", static_cast<int64_t>(silence_), " s; its ranks end"));
+      say_locally(str("nothing heard of the launcher for ", static_cast<int64_t>(silence_), " s; its ranks end"));
       over_ = true;
     }
   }
@@ -159,7 +159,7 @@ class Agent {
   void refuse(const Error& e) {
     refused_ = true;
     code_ = static_cast<int>(e.code());
-    line(2, cat("error: rank ", launched_rank(), " on ", host_name(), ": ", e.what()));
+    line(2, str("error: rank ", launched_rank(), " on ", host_name(), ": ", e.what()));
     launcher_.send({{"type", "exit"}, {"code", int64_t{code_}}});
   }
 
@@ -167,13 +167,13 @@ class Agent {
   static void enter(const std::string& folder) {
     if (folder.empty() || ::chdir(folder.c_str()) == 0) return;
     const char* why = std::strerror(errno);
-    throw Error(ExitCode::kMissingInput, cat("the folder that the job runs in, ", folder, ", cannot be entered: ", why,
+    throw Error(ExitCode::kMissingInput, str("the folder that the job runs in, ", folder, ", cannot be entered: ", why,
                                              "; it must be there on every machine"));
   }
 
   void start() {
     flight_ = make_flight_memory();
-    ::setenv(kFlightFile, cat("/proc/", int64_t{::getpid()}, "/fd/", flight_.number()).c_str(), 1);
+    ::setenv(kFlightFile, str("/proc/", int64_t{::getpid()}, "/fd/", flight_.number()).c_str(), 1);
     ::unsetenv(kControlSecret);
     // For users' programs that read what torchrun sets.
     for (const auto& [ours, theirs] : {std::pair{"OMPI_COMM_WORLD_RANK", "RANK"},
@@ -317,7 +317,7 @@ class Agent {
   static void end_daemon() {
     const pid_t parent = ::getppid();
     std::string name;
-    std::ifstream(cat("/proc/", int64_t{parent}, "/comm")) >> name;
+    std::ifstream(str("/proc/", int64_t{parent}, "/comm")) >> name;
     if (name != "orted" && name != "prted") return;
     ::kill(parent, SIGTERM);
     for (int i = 0; i < 30 && ::getppid() == parent; ++i) ::usleep(10'000);
@@ -325,7 +325,7 @@ class Agent {
   }
 
   void say_locally(const std::string& text) const {
-    const std::string line = cat("rank ", launched_rank(), " on ", host_name(), ": ", text, "\n");
+    const std::string line = str("rank ", launched_rank(), " on ", host_name(), ": ", text, "\n");
     (void)!::write(STDERR_FILENO, line.data(), line.size());
   }
 
@@ -358,7 +358,7 @@ int replace_by(const std::vector<std::string>& command) {
   arguments.push_back(nullptr);
   ::execvp(arguments[0], arguments.data());
   const char* why = std::strerror(errno);
-  throw Error(ExitCode::kMissingInput, cat("cannot start ", command[0], ": ", why));
+  throw Error(ExitCode::kMissingInput, str("cannot start ", command[0], ": ", why));
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ class Attempt {
   // How many there may be at a time. Throws where not even the ranks have room.
   static size_t strangers_of(int ranks) {
     const int64_t needed = ranks + kOwnFiles;
-    const std::string what = cat("for ", ranks, ranks == 1 ? " rank" : " ranks");
+    const std::string what = str("for ", ranks, ranks == 1 ? " rank" : " ranks");
     const int64_t free = require_open_files(needed + kStrangers / 8, what) - needed;
     return static_cast<size_t>(std::min<int64_t>(free, kStrangers + ranks));
   }
@@ -96,8 +96,8 @@ class Attempt {
   // Where ranks reach this launcher: a socket of this machine, unless a host is another one.
   std::string own_address() {
     if (const std::string other = other_machine(options_.mpirun.hosts); !other.empty())
-      return cat("tcp:", local_address_towards(other));
-    return cat("unix:@lockstep-", random_secret());  // no file: it works whatever TMPDIR is, and nothing is left of it
+      return str("tcp:", local_address_towards(other));
+    return str("unix:@lockstep-", random_secret());  // no file: it works whatever TMPDIR is, and nothing is left of it
   }
 
   // The machine of a rank by the name that the user gave it, which may differ from its own; mpirun fills slots in
@@ -203,7 +203,7 @@ class Attempt {
       complaint =
           "Open MPI's daemon of a host has not answered; two addresses of one machine are a cause: name each machine "
           "once";
-    fail({.text = cat(ranks_and(missing), missing.size() == 1 ? " was" : " were", " not started within ",
+    fail({.text = str(ranks_and(missing), missing.size() == 1 ? " was" : " were", " not started within ",
                       static_cast<int64_t>(options_.start_within), " s", complaint.empty() ? "" : ": ", complaint)});
   }
 
@@ -214,16 +214,16 @@ class Attempt {
     size_t asked = 0;
     for (const Host& h : options_.mpirun.hosts)
       if (++asked <= 8 && !is_this_machine(h.name) && !answers(h, options_.mpirun.remote_shell))
-        silent += cat(silent.empty() ? "no answer from " : ", ", h.name);
-    return complaint.empty() || silent.empty() ? complaint + silent : cat(silent, "; ", complaint);
+        silent += str(silent.empty() ? "no answer from " : ", ", h.name);
+    return complaint.empty() || silent.empty() ? complaint + silent : str(silent, "; ", complaint);
   }
 
   void fail_by_mpirun() {
     const std::string& said = mpirun_->text();
     const std::string complaint = started_ ? mpirun_complaint(said) : complaint_and_silence();
-    if (!options_.verbose && !said.empty()) log_info(cat("mpirun said: ", last_lines(said)));
+    if (!options_.verbose && !said.empty()) log_info(str("mpirun said: ", last_lines(said)));
     const bool trains = std::any_of(ranks_.begin(), ranks_.end(), [](auto& r) { return r.step.total > 0; });
-    fail({.text = cat("mpirun ", mpirun_->end(),
+    fail({.text = str("mpirun ", mpirun_->end(),
                       trains     ? " while ranks were training"
                       : started_ ? " while ranks were starting"
                                  : " before all ranks were started",
@@ -263,13 +263,13 @@ class Attempt {
     const auto r = static_cast<size_t>(rank);
     std::string problem;
     if (rank < 0 || rank >= size_ || size != size_) {
-      problem = cat("it is rank ", rank, " of ", size, ", in a job of ", size_);
+      problem = str("it is rank ", rank, " of ", size, ", in a job of ", size_);
     } else if (agents_[r]) {
-      problem = cat("rank ", rank, " is connected already");
+      problem = str("rank ", rank, " is connected already");
     } else if (const std::string version = text_of(m, "version"); version != kVersion) {
       fail({.code = ExitCode::kRanksDisagree,
             .rank = static_cast<int>(rank),
-            .text = cat("rank ", rank, " on ", text_of(m, "host"), " runs lockstep ", version, ", and the launcher on ",
+            .text = str("rank ", rank, " on ", text_of(m, "host"), " runs lockstep ", version, ", and the launcher on ",
                         host_name(), " ", kVersion, ": install the same version on every machine")});
       problem = "it runs another version";
     }
@@ -353,7 +353,7 @@ class Attempt {
       if (!crash) return;
     }
     const bool named = size_ == 1 || text.starts_with("rank ") || text.empty();
-    log_info(named ? text : cat("rank ", r.rank, ": ", text));
+    log_info(named ? text : str("rank ", r.rank, ": ", text));
   }
 
   void speak(double now) {
@@ -375,7 +375,7 @@ class Attempt {
       }
     }
     for (auto& [key, said] : said_)
-      if (!still.count(key)) log_info(said.rank < 0 ? "the exchanges go on" : cat("rank ", said.rank, " goes on"));
+      if (!still.count(key)) log_info(said.rank < 0 ? "the exchanges go on" : str("rank ", said.rank, " goes on"));
     said_ = std::move(still);
   }
 

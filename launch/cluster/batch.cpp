@@ -38,7 +38,7 @@ std::string last_line(const std::string& text) { return text.substr(text.rfind('
 
 int64_t parse_time(const std::string& text) {
   const auto bad = [&]() -> Error {
-    return {ExitCode::kUsage, cat("--time ", text, ": is not a time such as 2:00:00, 1-12:00:00 or 90 (minutes)")};
+    return {ExitCode::kUsage, str("--time ", text, ": is not a time such as 2:00:00, 1-12:00:00 or 90 (minutes)")};
   };
   const size_t dash = text.find('-');
   std::vector<int64_t> parts;
@@ -83,23 +83,23 @@ std::string job_script(const BatchJob& job, const std::string& text) {
   for (const std::string& o : job.options) require_line("--option", o);
   const bool slurm = job.scheduler == "slurm";
   std::string options;
-  if (slurm && job.gpus_per_node > 0) options += cat("#SBATCH --gpus-per-node=", job.gpus_per_node, "\n");
-  for (const std::string& o : job.options) options += cat(slurm ? "#SBATCH " : "#PBS ", o, "\n");
+  if (slurm && job.gpus_per_node > 0) options += str("#SBATCH --gpus-per-node=", job.gpus_per_node, "\n");
+  for (const std::string& o : job.options) options += str(slurm ? "#SBATCH " : "#PBS ", o, "\n");
   std::string task;
   if (job.points > 0) {
-    const std::string most = job.at_once > 0 ? cat("%", job.at_once) : "";
-    options += cat(slurm ? "#SBATCH --array=0-" : "#PBS -J 0-", job.points - 1, most, "\n");
+    const std::string most = job.at_once > 0 ? str("%", job.at_once) : "";
+    options += str(slurm ? "#SBATCH --array=0-" : "#PBS -J 0-", job.points - 1, most, "\n");
     task = slurm ? " \"$SLURM_ARRAY_TASK_ID\"" : " \"${point:-$PBS_ARRAY_INDEX}\"";
   }
   const std::map<std::string, std::string> values{
       {"name", job.name},
-      {"nodes", cat(job.nodes)},
-      {"ranks_per_node", cat(job.ranks_per_node)},
-      {"cpus_per_rank", cat(job.cpus_per_rank)},
-      {"cpus_per_node", cat(job.cpus_per_rank * job.ranks_per_node)},
-      {"gpus", job.gpus_per_node > 0 ? cat(":ngpus=", job.gpus_per_node) : ""},
+      {"nodes", str(job.nodes)},
+      {"ranks_per_node", str(job.ranks_per_node)},
+      {"cpus_per_rank", str(job.cpus_per_rank)},
+      {"cpus_per_node", str(job.cpus_per_rank * job.ranks_per_node)},
+      {"gpus", job.gpus_per_node > 0 ? str(":ngpus=", job.gpus_per_node) : ""},
       {"time", time_text(job.seconds)},
-      {"warning", cat(job.warning)},
+      {"warning", str(job.warning)},
       {"folder", shell_line({job.folder})},
       {"directory", shell_line({job.directory})},
       {"options", trimmed(options)},

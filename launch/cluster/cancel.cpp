@@ -40,13 +40,13 @@ int64_t ask_to_end(const std::string& dir, const RunStatus& run) {
   const Descriptor reference = reference_to(process);
   const auto mistrust = [&](const std::string& why) {
     return Error(ExitCode::kBadData,
-                 cat(place, ": names process ", process, ", which ", why,
+                 str(place, ": names process ", process, ", which ", why,
                      ": it is not signalled; where it is that of this run, do it yourself: kill ", process));
   };
   if (process_state(process) == 0) throw mistrust("is not there any more");
   if (launched) {
     const std::string program = program_of(process);
-    if (!runs_this_program(process)) throw mistrust(cat("runs ", program.empty() ? "another program" : program));
+    if (!runs_this_program(process)) throw mistrust(str("runs ", program.empty() ? "another program" : program));
     if (start_time(process) != integer_of(run.launcher, "started", -1)) throw mistrust("began at another time");
     if (!has_open(process, dir)) throw mistrust("does not have the run directory open");
   } else if (!has_open(process, place)) {

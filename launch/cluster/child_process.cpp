@@ -29,7 +29,7 @@ std::string shell_line(const std::vector<std::string>& arguments) {
       for (char c : a) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
       quoted += "'";
     }
-    out += cat(out.empty() ? "" : " ", quoted);
+    out += str(out.empty() ? "" : " ", quoted);
   }
   return out;
 }
@@ -59,7 +59,7 @@ pid_t start_child(const ChildStart& c) {
   ::dup2(c.errors, STDERR_FILENO);
   ::execvp(arguments[0], arguments.data());
   const int error = errno;
-  const std::string why = cat("error: cannot start ", c.command[0], ": ", std::strerror(error), "\n");
+  const std::string why = str("error: cannot start ", c.command[0], ": ", std::strerror(error), "\n");
   (void)!::write(STDERR_FILENO, why.data(), why.size());
   ::_exit(error == ENOENT ? static_cast<int>(ExitCode::kMissingInput) : 126);
 }

@@ -28,7 +28,7 @@ namespace {
 constexpr size_t kMostQueued = 16 << 20, kManyQueued = 1 << 20;
 
 [[noreturn]] void cannot(const std::string& what, const std::string& address) {
-  throw Error(ExitCode::kRankLost, cat("cannot ", what, " ", address, ": ", std::strerror(errno)));
+  throw Error(ExitCode::kRankLost, str("cannot ", what, " ", address, ": ", std::strerror(errno)));
 }
 
 // The address of a Unix socket. "@NAME" is a name in Linux's abstract namespace: no file is made, whatever TMPDIR is.
@@ -117,7 +117,7 @@ std::string listen_on(const std::string& address, Descriptor& listener) {
   if (::getsockname(listener.number(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) cannot("listen on", address);
   const int port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&bound)->sin6_port
                                                      : reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
-  return cat(address, ":", port);
+  return str(address, ":", port);
 }
 
 Descriptor connect_to(const std::string& address, double seconds, const std::function<bool()>& give_up) {

@@ -88,7 +88,7 @@ std::string value_of(const char* name) {
 
 std::vector<Host> parse_hosts(std::string_view text) {
   std::vector<Host> out;
-  const std::string where = cat("--hosts ", text);
+  const std::string where = str("--hosts ", text);
   for (const std::string& part : parts_of(text))
     for (Host& host : hosts_of(part, where)) {
       for (const Host& h : out)
@@ -105,7 +105,7 @@ std::vector<Host> read_hostfile(const std::string& path) {
   std::vector<Host> out;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
-    const std::string where = cat(path, ":", number);
+    const std::string where = str(path, ":", number);
     require(line.size() < 1000 && number <= 100'000, ExitCode::kUsage, where, ": this is not a hostfile");
     std::istringstream words(line.substr(0, line.find('#')));
     std::string name, word;
@@ -198,8 +198,8 @@ int total_slots(const std::vector<Host>& hosts) {
 std::string hosts_text(const std::vector<Host>& hosts) {
   std::string out;
   for (const Host& h : hosts) {
-    const std::string name = is_ipv6(h.name) ? cat("[", h.name, "]") : h.name;
-    out += cat(out.empty() ? "" : ",", h.user.empty() ? "" : h.user + "@", name, ":", h.slots);
+    const std::string name = is_ipv6(h.name) ? str("[", h.name, "]") : h.name;
+    out += str(out.empty() ? "" : ",", h.user.empty() ? "" : h.user + "@", name, ":", h.slots);
   }
   return out;
 }

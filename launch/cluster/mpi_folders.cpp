@@ -25,14 +25,14 @@ MpiFolders::MpiFolders() {
   const std::string place = std::filesystem::absolute(temporary_place()).lexically_normal();
   if (const int error = add(place, kSession))
     throw Error(is_storage_error(error) ? ExitCode::kStorage : ExitCode::kOutputLocked,
-                cat(place, ": cannot make a folder for Open MPI's files: ", std::strerror(error)));
+                str(place, ": cannot make a folder for Open MPI's files: ", std::strerror(error)));
   add("/dev/shm", kShared);  // where that cannot be, Open MPI finds another place
 }
 
 int MpiFolders::add(const std::string& place, const Variables& variables) {
   if (std::any_of(variables.begin(), variables.end(), [](const char* name) { return std::getenv(name); })) return 0;
   // The host name is part of the folder's name, since locks work within one machine only.
-  Temporary folder = make_temporary_folder(cat(place, "/lockstep-mpi-", host_name(), "-"), 0700);
+  Temporary folder = make_temporary_folder(str(place, "/lockstep-mpi-", host_name(), "-"), 0700);
   if (!folder.lock) return errno;
   for (const char* name : variables) environment_.emplace_back(name, folder.path);
   folders_.push_back(std::move(folder));

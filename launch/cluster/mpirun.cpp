@@ -12,7 +12,7 @@
 namespace lockstep {
 
 std::vector<std::string> mpirun_arguments(const MpirunOptions& o) {
-  std::vector<std::string> out{o.program, "-n", cat(o.ranks)};
+  std::vector<std::string> out{o.program, "-n", str(o.ranks)};
   const bool five = o.version >= 5;
   const auto add = [&](std::initializer_list<std::string> words) { out.insert(out.end(), words); };
   const auto runtime = [&](const char* four_name, const char* five_name, const std::string& value) {
@@ -22,7 +22,7 @@ std::vector<std::string> mpirun_arguments(const MpirunOptions& o) {
   if (::geteuid() == 0) add({"--allow-run-as-root"});
   const bool reached = !reach_table(o).empty();
   std::string names;
-  for (const Host& h : o.hosts) names += cat(names.empty() ? "" : ",", mpi_name(h), ":", h.slots);
+  for (const Host& h : o.hosts) names += str(names.empty() ? "" : ",", mpi_name(h), ":", h.slots);
   if (!o.hosts.empty()) add({"--host", names, "--map-by", o.crowded ? "slot:OVERSUBSCRIBE" : "slot"});
   else if (o.crowded) add({"--map-by", five ? ":OVERSUBSCRIBE" : "slot:OVERSUBSCRIBE"});
   add({"--bind-to", o.binding});
@@ -43,7 +43,7 @@ std::vector<std::string> mpirun_arguments(const MpirunOptions& o) {
     const std::string shell = reached ? o.own + " agent --reach" : o.remote_shell;
     if (!shell.empty()) {
       if (!five) add({"--mca", "plm", "rsh"});
-      runtime("plm_rsh_agent", "plm_ssh_agent", shielded ? cat(o.shield, " ", shell) : shell);
+      runtime("plm_rsh_agent", "plm_ssh_agent", shielded ? str(o.shield, " ", shell) : shell);
     }
   }
   for (const std::string& name : o.exported) add({"-x", name});
@@ -68,7 +68,7 @@ std::string reach_table(const MpirunOptions& o) {
   bool needed = false;
   for (const Host& h : o.hosts) {
     needed = needed || h.target() != mpi_name(h);
-    out += cat("\n", mpi_name(h), "=", h.target());
+    out += str("\n", mpi_name(h), "=", h.target());
   }
   return needed ? out : "";
 }
@@ -76,7 +76,7 @@ std::string reach_table(const MpirunOptions& o) {
 std::string question_to(const Host& host, const std::string& remote_shell) {
   const std::string shell =
       remote_shell.empty() ? "ssh -o BatchMode=yes -o ConnectTimeout=3" : shell_line({remote_shell});
-  return cat("timeout 5 ", shell, " ", shell_line({host.target()}), " true >/dev/null 2>&1 </dev/null");
+  return str("timeout 5 ", shell, " ", shell_line({host.target()}), " true >/dev/null 2>&1 </dev/null");
 }
 
 bool answers(const Host& host, const std::string& remote_shell) {
@@ -106,7 +106,7 @@ std::string first_words(const std::string& output) {
       if (!out.empty() && out.back() != ':') break;
       continue;
     }
-    out += cat(out.empty() ? "" : " ", line.substr(begin, line.find_last_not_of(" \t\r") + 1 - begin));
+    out += str(out.empty() ? "" : " ", line.substr(begin, line.find_last_not_of(" \t\r") + 1 - begin));
     if (out.size() > kMost) return out.substr(0, kMost) + " ...";
   }
   return out;
@@ -134,12 +134,12 @@ std::string mpirun_complaint(const std::string& output) {
            "in the PATH of non-interactive shells";
   if (says("lost communication with") || says("lost connection")) {
     const std::string line = line_with(output, {"Remote daemon:", "on node "});
-    return cat("the connection to ", line.empty() ? "a host" : line.substr(line.find("on node ") + 8), " was lost");
+    return str("the connection to ", line.empty() ? "a host" : line.substr(line.find("on node ") + 8), " was lost");
   }
   if (says("None of the TCP networks specified"))
-    return cat("a host has no such network interface as --interface names: ", first_words(output));
+    return str("a host has no such network interface as --interface names: ", first_words(output));
   const std::string words = first_words(output);
-  return words.empty() ? words : cat("mpirun says: ", words);
+  return words.empty() ? words : str("mpirun says: ", words);
 }
 
 }  // namespace lockstep

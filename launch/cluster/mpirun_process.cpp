@@ -54,7 +54,7 @@ void MpirunProcess::look() {
       output_ = Descriptor();
       break;
     }
-    if (verbose_) log_info(cat("mpirun: ", std::string_view(buffer.data(), static_cast<size_t>(n))));
+    if (verbose_) log_info(str("mpirun: ", std::string_view(buffer.data(), static_cast<size_t>(n))));
     if (text_.size() < (1 << 20)) text_.append(buffer.data(), static_cast<size_t>(n));
   }
   int status = 0;
@@ -62,8 +62,8 @@ void MpirunProcess::look() {
   keeper_ = -1;
   ended_ = steady_now();
   const char* name = WIFSIGNALED(status) ? ::sigabbrev_np(WTERMSIG(status)) : nullptr;
-  end_ = WIFSIGNALED(status) ? cat("was killed by ", name ? cat("SIG", name) : cat("signal ", WTERMSIG(status)))
-                             : cat("ended with exit code ", WEXITSTATUS(status));
+  end_ = WIFSIGNALED(status) ? str("was killed by ", name ? str("SIG", name) : str("signal ", WTERMSIG(status)))
+                             : str("ended with exit code ", WEXITSTATUS(status));
 }
 
 void MpirunProcess::kill() {

@@ -16,7 +16,7 @@ namespace {
 
 // The fields of /proc/N/stat after the name, which may itself contain spaces and brackets.
 std::istringstream after_name(int64_t process) {
-  std::ifstream file(cat("/proc/", process, "/stat"));
+  std::ifstream file(str("/proc/", process, "/stat"));
   std::string line;
   std::getline(file, line);
   const size_t end = line.rfind(')');
@@ -56,7 +56,7 @@ int64_t start_time(int64_t process) {
 std::string program_of(int64_t process) {
   constexpr std::string_view kDeleted = " (deleted)";
   std::error_code error;
-  std::string path = std::filesystem::read_symlink(cat("/proc/", process, "/exe"), error).string();
+  std::string path = std::filesystem::read_symlink(str("/proc/", process, "/exe"), error).string();
   if (path.ends_with(kDeleted)) path.resize(path.size() - kDeleted.size());
   return path;
 }
@@ -64,12 +64,12 @@ std::string program_of(int64_t process) {
 bool runs_this_program(int64_t process) {
   const std::string program = program_of(process);
   return !program.empty() &&
-         (is_same_file(cat("/proc/", process, "/exe"), "/proc/self/exe") || program == program_of(::getpid()));
+         (is_same_file(str("/proc/", process, "/exe"), "/proc/self/exe") || program == program_of(::getpid()));
 }
 
 bool has_open(int64_t process, const std::string& path) {
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(cat("/proc/", process, "/fd"), error))
+  for (const auto& entry : std::filesystem::directory_iterator(str("/proc/", process, "/fd"), error))
     if (is_same_file(entry.path().string(), path)) return true;
   return false;
 }
@@ -82,15 +82,15 @@ std::string waits_in(int64_t process, int64_t thread) {
       {SYS_fdatasync, "fdatasync"},   {SYS_nanosleep, "nanosleep"}, {SYS_clock_nanosleep, "clock_nanosleep"},
       {SYS_recvfrom, "recv"},         {SYS_sendto, "send"},         {SYS_openat, "open"},
       {SYS_flock, "flock"},           {SYS_fcntl, "fcntl"},         {SYS_wait4, "wait"}};
-  std::ifstream file(cat("/proc/", process, "/task/", thread, "/syscall"));
+  std::ifstream file(str("/proc/", process, "/task/", thread, "/syscall"));
   int64_t number = -1;
   if (!(file >> number) || number < 0) return {};
   const auto known = names.find(number);
-  return known != names.end() ? known->second : cat("system call ", number);
+  return known != names.end() ? known->second : str("system call ", number);
 }
 
 std::string memory_group(int64_t process) {
-  std::ifstream file(cat("/proc/", process, "/cgroup"));
+  std::ifstream file(str("/proc/", process, "/cgroup"));
   std::string two, one;
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("0::")) two = "/sys/fs/cgroup" + line.substr(3);

@@ -12,14 +12,14 @@ RestartPolicy::Decision RestartPolicy::decide(ExitCode code, int64_t last_step, 
   if (left_ <= 0) return d;
   const bool differs = code == ExitCode::kRanksDisagree;
   if (code != ExitCode::kRankLost && code != ExitCode::kInternal && !(differs && equal_step >= 0)) {
-    d.why_not = cat("exit code ", static_cast<int>(code), " would come again: not restarted");
+    d.why_not = str("exit code ", static_cast<int>(code), " would come again: not restarted");
     return d;
   }
   without_progress_ = last_step > last_step_ ? 1 : without_progress_ + 1;
   last_step_ = std::max(last_step_, last_step);
   if (without_progress_ >= kSameStep) {
     d.why_not =
-        cat(without_progress_, " attempts in a row ended at or before step ", last_step_, ": not restarted again");
+        str(without_progress_, " attempts in a row ended at or before step ", last_step_, ": not restarted again");
     return d;
   }
   --left_;

@@ -60,7 +60,7 @@ std::optional<std::string> StepTimes::on_straggler(const std::vector<RankView>& 
   }
   if (slowest_ != index) slowest_ = index, in_row_ = 0;
   if (++in_row_ < kInRow) return {};
-  return cat(place_of(ranks[static_cast<size_t>(index)]), " is slow: it computes ",
+  return str(place_of(ranks[static_cast<size_t>(index)]), " is slow: it computes ",
              fixed(worst->busy_ms / std::max(typical, 1e-3), 1), " times as long as the others in a step (",
              static_cast<int64_t>(worst->busy_ms), " ms, they ", static_cast<int64_t>(typical), " ms, of ",
              static_cast<int64_t>(worst->step_ms),
@@ -78,7 +78,7 @@ std::string StepTimes::slowest_link(const std::vector<RankView>& ranks) const {
       if (least == 0 || mb_s < least) least = mb_s, from = f, to = r;
     }
   if (least == 0) return {};
-  return cat("; the slowest is from rank ", ranks[from].rank, " on ", ranks[from].host, " to rank ", ranks[to].rank,
+  return str("; the slowest is from rank ", ranks[from].rank, " on ", ranks[from].host, " to rank ", ranks[to].rank,
              " on ", ranks[to].host, ", ", fixed(least, least < 10 ? 1 : 0), " MB/s");
 }
 
@@ -97,7 +97,7 @@ std::optional<std::string> StepTimes::on_exchanges(const std::vector<RankView>& 
     return {};
   }
   if (++waits_ < kInRow) return {};
-  return cat("exchanges between the machines take ", static_cast<int64_t>(step - busiest), " of the ",
+  return str("exchanges between the machines take ", static_cast<int64_t>(step - busiest), " of the ",
              static_cast<int64_t>(step), " ms of a step, in which no rank computes longer than ",
              static_cast<int64_t>(busiest), " ms", slowest_link(ranks),
              ": the links are slow for this model; `lockstep launch ... -- doctor` measures each of them, and "

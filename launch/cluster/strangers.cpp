@@ -62,7 +62,7 @@ void Strangers::make_room() {
 void Strangers::say(const std::string& peer, const std::string& problem) {
   constexpr int kSaid = 5;
   if (++dropped_ > kSaid) return;
-  log_warning(cat("dropped a connection from ", peer, " to the control port: ", problem,
+  log_warning(str("dropped a connection from ", peer, " to the control port: ", problem,
                   dropped_ == kSaid ? "; more such are dropped without a word" : ""));
 }
 

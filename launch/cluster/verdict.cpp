@@ -23,10 +23,10 @@ double age_of(const Activity& a, const RankView& r, double now) { return a.age_s
 // "in backward, after step 18, for 3.2 s"
 std::string doing(const RankView& r, double now) {
   const Activity& a = !r.call.what.empty() ? r.call : r.phase;
-  std::string out = cat("after step ", r.step.step);
+  std::string out = str("after step ", r.step.step);
   if (a.what.empty()) return out;
-  out = cat("in ", a.what, ", ", out);
-  if (!r.ended) out += cat(", for ", seconds_text(age_of(a, r, now)));
+  out = str("in ", a.what, ", ", out);
+  if (!r.ended) out += str(", for ", seconds_text(age_of(a, r, now)));
   return out;
 }
 
@@ -38,7 +38,7 @@ std::string waiting_text(const std::vector<RankView>& ranks, int except) {
   std::string out;
   for (auto& [call, waiting] : by_call) {
     if (out.size() > 600) break;
-    out += cat(out.empty() ? "" : "; ", ranks_and(waiting), waiting.size() == 1 ? " waits in " : " wait in ", call);
+    out += str(out.empty() ? "" : "; ", ranks_and(waiting), waiting.size() == 1 ? " waits in " : " wait in ", call);
   }
   return out;
 }
@@ -57,8 +57,8 @@ double stuck_s(const RankView& r, double now) {
 
 std::string phase_text(const RankView& r) {
   std::string out = r.phase.what;
-  if (!r.phase.waits_in.empty()) out += cat(", which waits in ", r.phase.waits_in);
-  if (!r.stack.empty()) out += cat(", at ", r.stack);
+  if (!r.phase.waits_in.empty()) out += str(", which waits in ", r.phase.waits_in);
+  if (!r.stack.empty()) out += str(", at ", r.stack);
   return out;
 }
 
@@ -106,11 +106,11 @@ Verdict verdict_of_end(const RankView& r, const std::vector<RankView>& ranks, do
       return other.rank != r.rank && other.first_error == r.first_error;
     });
     const bool named = r.first_error.starts_with("rank ") || ranks.size() == 1 || !alone;
-    v.text = named ? r.first_error : cat(place_of(r), ": ", r.first_error);
+    v.text = named ? r.first_error : str(place_of(r), ": ", r.first_error);
     return v;
   }
-  v.text = cat(place_of(r), " ", end_text(r), " ", doing(r, now));
-  if (!r.stack.empty()) v.text += cat(", at ", r.stack);
+  v.text = str(place_of(r), " ", end_text(r), " ", doing(r, now));
+  if (!r.stack.empty()) v.text += str(", at ", r.stack);
   v.text += and_waiting(ranks, r.rank);
   if (!by_signal) {
     v.text += "; it reported no reason";
@@ -129,27 +129,27 @@ Verdict verdict_of_end(const RankView& r, const std::vector<RankView>& ranks, do
 }  // namespace
 
 std::string ranks_and(const std::vector<int>& ranks) {
-  if (ranks.size() == 1) return cat("rank ", ranks[0]);
+  if (ranks.size() == 1) return str("rank ", ranks[0]);
   std::string out = "ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) {
-    if (i == 12 && ranks.size() > 14) return cat(out, " and ", ranks.size() - i, " more");
-    out += cat(i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
+    if (i == 12 && ranks.size() > 14) return str(out, " and ", ranks.size() - i, " more");
+    out += str(i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
   }
   return out;
 }
 
 std::string place_of(const RankView& r) {
-  return cat("rank ", r.rank, r.host.empty() ? "" : cat(" on ", r.host),
-             r.process ? cat(" (process ", r.process, ")") : "");
+  return str("rank ", r.rank, r.host.empty() ? "" : str(" on ", r.host),
+             r.process ? str(" (process ", r.process, ")") : "");
 }
 
 std::string end_text(const RankView& r) {
-  if (!is_by_signal(r)) return r.code == 0 ? "ended early, without an error," : cat("ended with exit code ", r.code);
+  if (!is_by_signal(r)) return r.code == 0 ? "ended early, without an error," : str("ended with exit code ", r.code);
   const int number = r.code - 128;
   const char* name = ::sigabbrev_np(number);
   std::string out =
-      cat(number == SIGKILL ? "was killed by " : "ended by ", name ? cat("SIG", name) : cat("signal ", number));
-  if (r.memory_limit > 0) out += cat(": out of memory, the limit of its control group is ", bytes_text(r.memory_limit));
+      str(number == SIGKILL ? "was killed by " : "ended by ", name ? str("SIG", name) : str("signal ", number));
+  if (r.memory_limit > 0) out += str(": out of memory, the limit of its control group is ", bytes_text(r.memory_limit));
   else if (r.memory_limit == 0) out += ": the machine ran out of memory";
   return out;
 }
@@ -186,12 +186,12 @@ std::optional<Verdict> verdict_on_silence(const std::vector<RankView>& ranks, co
   for (const RankView* s : silent) numbers.push_back(s->rank);
   for (auto& [host, count] : hosts)
     if (count.first == count.second) v.lost_hosts.insert(host);
-  const std::string since = r.connected ? cat(" for ", seconds_text(now - r.heard)) : "";
+  const std::string since = r.connected ? str(" for ", seconds_text(now - r.heard)) : "";
   v.text = v.lost_hosts.count(r.host)
-               ? cat(r.host, " (", ranks_and(numbers), ") ", r.connected ? "does not answer" : "closed the connection",
+               ? str(r.host, " (", ranks_and(numbers), ") ", r.connected ? "does not answer" : "closed the connection",
                      since, ": the machine is down, its network is cut, or its processes were killed")
-               : cat(ranks_and(numbers), " on ", r.host, silent.size() == 1 ? " does" : " do", " not answer", since);
-  v.text += cat("; last seen ", doing(r, r.heard), and_waiting(ranks, r.rank));
+               : str(ranks_and(numbers), " on ", r.host, silent.size() == 1 ? " does" : " do", " not answer", since);
+  v.text += str("; last seen ", doing(r, r.heard), and_waiting(ranks, r.rank));
   v.advice = kComeBack;
   return v;
 }
@@ -200,7 +200,7 @@ std::optional<Verdict> verdict_on_stop(const std::vector<RankView>& ranks, const
   for (const RankView& r : ranks) {
     if (r.ended || !is_stopped(r) || r.stopped_since < 0 || now - r.stopped_since < p.silence) continue;
     Verdict v = verdict_about(r);
-    v.text = cat(place_of(r), " has been stopped for ", seconds_text(now - r.stopped_since),
+    v.text = str(place_of(r), " has been stopped for ", seconds_text(now - r.stopped_since),
                  r.state == 't' ? ", by a debugger" : ", by SIGSTOP", ", ", doing(r, r.stopped_since),
                  and_waiting(ranks, r.rank));
     v.advice = kComeBack;
@@ -217,7 +217,7 @@ std::optional<Verdict> verdict_on_stuck(const std::vector<RankView>& ranks, cons
       stuck = &r;
   if (!stuck) return {};
   Verdict v = verdict_about(*stuck);
-  v.text = cat(place_of(*stuck), " has made no progress for ", seconds_text(stuck_s(*stuck, now)), " in ",
+  v.text = str(place_of(*stuck), " has made no progress for ", seconds_text(stuck_s(*stuck, now)), " in ",
                phase_text(*stuck), ", after step ", stuck->step.step, and_waiting(ranks, stuck->rank));
   v.advice = kComeBack;
   return v;
@@ -240,18 +240,18 @@ std::vector<Notice> notices_on(const std::vector<RankView>& ranks, const Patienc
     if (r.ended || !r.process) continue;
     const double silent = now - r.heard;
     if (silent > p.warn_silence) {
-      out.push_back({cat("silent ", r.rank),
-                     cat(place_of(r), " has not been heard of for ", seconds_text(silent), "; it is given up after ",
+      out.push_back({str("silent ", r.rank),
+                     str(place_of(r), " has not been heard of for ", seconds_text(silent), "; it is given up after ",
                          seconds_text(p.silence)),
                      r.rank});
     } else if (is_stopped(r) && now - r.stopped_since > std::min(1.0, p.warn_silence)) {
-      out.push_back({cat("stopped ", r.rank),
-                     cat(place_of(r), " is stopped, ", r.state == 't' ? "by a debugger" : "by SIGSTOP", ", ",
+      out.push_back({str("stopped ", r.rank),
+                     str(place_of(r), " is stopped, ", r.state == 't' ? "by a debugger" : "by SIGSTOP", ", ",
                          doing(r, r.stopped_since), "; it is given up after ", seconds_text(p.silence)),
                      r.rank});
     } else if (const double s = stuck_s(r, now); s > limit_of(r.phase, p.slow_phase)) {
-      out.push_back({cat("slow ", r.rank, " ", r.phase.what, " ", r.step.step),
-                     cat(place_of(r), " has made no progress for ", seconds_text(s), " in ", phase_text(r),
+      out.push_back({str("slow ", r.rank, " ", r.phase.what, " ", r.step.step),
+                     str(place_of(r), " has made no progress for ", seconds_text(s), " in ", phase_text(r),
                          ", after step ", r.step.step, and_waiting(ranks, r.rank), "; it is given up after ",
                          seconds_text(limit_of(r.phase, p.deadline))),
                      r.rank, r.phase.thread});
@@ -267,7 +267,7 @@ std::vector<Notice> notices_on(const std::vector<RankView>& ranks, const Patienc
     if (age_of(r.call, r, now) <= limit_of(r.call, p.slow_phase)) return out;
   }
   if (ranks.size() > 1)
-    out.push_back({"exchange", cat("no progress in exchanges for ", seconds_text(age_of(ranks[0].call, ranks[0], now)),
+    out.push_back({"exchange", str("no progress in exchanges for ", seconds_text(age_of(ranks[0].call, ranks[0], now)),
                                    ": ", waiting_text(ranks, -1), "; a network between them is slow or cut")});
   return out;
 }

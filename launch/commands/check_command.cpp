@@ -52,7 +52,7 @@ class Report {
       return false;
     }
   }
-  void skip(const std::string& name, const std::string& why) { write(name, "warning", cat("not checked: ", why), {}); }
+  void skip(const std::string& name, const std::string& why) { write(name, "warning", str("not checked: ", why), {}); }
   int code() const { return static_cast<int>(code_); }
 
  private:
@@ -67,14 +67,14 @@ class Report {
       word.resize(std::max(word.size() + 2, width), ' ');
       return word;
     };
-    print(cat(padded(status, 9), padded(name, 15), text, "\n"));
+    print(str(padded(status, 9), padded(name, 15), text, "\n"));
   }
 
   const bool as_json_;
   ExitCode code_ = ExitCode::kOk;
 };
 
-std::string count_of_ranks(int n) { return cat(n, n == 1 ? " rank" : " ranks"); }
+std::string count_of_ranks(int n) { return str(n, n == 1 ? " rank" : " ranks"); }
 
 // Ranks on one machine: as many as it takes in this job of Slurm or PBS, otherwise all.
 int ranks_here(const Arguments& a, int ranks) {
@@ -116,7 +116,7 @@ class Checks {
     make_plannable(s);
     data_ = std::make_unique<SharedData>(s);
     const int64_t uneven = micro_batches % ranks_;
-    return {cat(a_.positional[0], ": ", s.model_name, ", ", s.train.steps, " steps of ", micro_batches,
+    return {str(a_.positional[0], ": ", s.model_name, ", ", s.train.steps, " steps of ", micro_batches,
                 micro_batches == 1 ? " micro-batch" : " micro-batches", " on ", count_of_ranks(ranks_),
                 uneven ? "; they do not divide evenly among the ranks, some of which will wait" : ""),
             uneven != 0};
@@ -127,9 +127,9 @@ class Checks {
     WithStream with(stream);
     const Datasets& d = data_->open(*make_plan_communicator(0, 1));
     const DataSpec& spec = d.train->spec();
-    const std::string sample = spec.units == 1 ? cat(" ", spec.unit) : cat(" samples of ", spec.units, " ", spec.unit);
-    return {cat(d.train->size(), sample, ", ", spec.classes, " classes, ",
-                d.validation ? cat(d.validation->size(), " for validation") : std::string("none for validation"))};
+    const std::string sample = spec.units == 1 ? str(" ", spec.unit) : str(" samples of ", spec.units, " ", spec.unit);
+    return {str(d.train->size(), sample, ", ", spec.classes, " classes, ",
+                d.validation ? str(d.validation->size(), " for validation") : std::string("none for validation"))};
   }
 
   Finding model() {
@@ -146,10 +146,10 @@ class Checks {
       else if (from) t.placed().require_vocabulary_of(*from);
     });
     if (resumes) done_ = from->info.step;
-    return {cat(short_number(static_cast<double>(parameters)), " parameters, sharding.level ",
+    return {str(short_number(static_cast<double>(parameters)), " parameters, sharding.level ",
                 to_text(settings_->parallel.level),
-                pretrained ? cat("; starts from ", settings_->init.from)
-                : from     ? cat(resumes ? "; goes on from " : "; starts from ", from->dir)
+                pretrained ? str("; starts from ", settings_->init.from)
+                : from     ? str(resumes ? "; goes on from " : "; starts from ", from->dir)
                            : std::string())};
   }
 
@@ -158,12 +158,12 @@ class Checks {
     RunDir::require_usable(dir, resume_);
     const bool holds = RunDir::holds_a_run(dir);
     const std::string local = here_ < ranks_ ? local_file_system(dir) : "";
-    return {cat(dir,
+    return {str(dir,
                 holds     ? ": holds a run, which can be resumed"
                 : resume_ ? ": holds no run yet"
                           : ": can be used",
                 local.empty() ? ""
-                              : cat("; it lies on ", local,
+                              : str("; it lies on ", local,
                                     " of this machine: do the others see it? `lockstep launch ... "
                                     "-- doctor --dir ",
                                     dir, "` says so")),
@@ -172,7 +172,7 @@ class Checks {
 
   Finding disk() const {
     require_checkpoint_space(*settings_, done_, plan_->checkpoint);
-    return {cat("room for all checkpoints, of ", bytes_text(plan_->checkpoint), " each")};
+    return {str("room for all checkpoints, of ", bytes_text(plan_->checkpoint), " each")};
   }
 
   Finding device() {
@@ -185,27 +185,27 @@ class Checks {
     if (on_gpu_) {
       const int gpus = std::min(here_, placements[0].gpus);
       sharing_ = ceil_div(here_, gpus);
-      return {cat(count_of_ranks(here_), " on ", gpus, gpus == 1 ? " GPU: " : " GPUs: ", placements[0].gpu)};
+      return {str(count_of_ranks(here_), " on ", gpus, gpus == 1 ? " GPU: " : " GPUs: ", placements[0].gpu)};
     }
     const int cores = available_cores();
     const int64_t set = settings_->compute.threads, threads = set > 0 ? set : std::max(1, cores / here_);
     const bool crowded = threads * here_ > cores;
     const bool unused = !decision.text.empty() && has_gpu_driver();
     return {
-        cat("CPU: ", count_of_ranks(here_), ", ", threads, threads == 1 ? " thread" : " threads", " each, on ", cores,
+        str("CPU: ", count_of_ranks(here_), ", ", threads, threads == 1 ? " thread" : " threads", " each, on ", cores,
             cores == 1 ? " core" : " cores", crowded ? ": several share one, and are slow; use fewer ranks" : "",
-            unused ? cat("; no GPU is used: ", decision.text) : std::string()),
+            unused ? str("; no GPU is used: ", decision.text) : std::string()),
         crowded || unused};
   }
 
   Finding memory() const {
     const int64_t rank = memory_of(*plan_, !on_gpu_);
     const int64_t in_host = on_gpu_ ? plan_->copy + plan_->stats.peak_of(MemoryUse::kInHost) : rank;
-    Finding found{cat(bytes_text(rank), here_ == 1 ? " for the rank" : cat(" for each of ", here_, " ranks"))};
+    Finding found{str(bytes_text(rank), here_ == 1 ? " for the rank" : str(" for each of ", here_, " ranks"))};
     if (on_gpu_) {
       const int64_t there = device_backend().properties(0).memory_bytes;
       require_memory(rank * sharing_, there, "the GPU has");
-      found.text += cat(" of the GPU's ", bytes_text(there), ", and ", bytes_text(in_host), " of the host");
+      found.text += str(" of the GPU's ", bytes_text(there), ", and ", bytes_text(in_host), " of the host");
       found.warns = scarce(rank * sharing_, there);
     } else {
       found.text += ", with the copy for checkpoints";
@@ -213,9 +213,9 @@ class Checks {
     const int64_t free = available_memory();
     if (free == 0) return found;
     require_memory(in_host * here_, free, "are free");
-    found.text += cat("; ", bytes_text(free), " are free");
+    found.text += str("; ", bytes_text(free), " are free");
     found.warns = found.warns || scarce(in_host * here_, free);
-    if (found.warns) found.text += cat(": above ", 100 * kAmple, "%; what is not planned may not fit");
+    if (found.warns) found.text += str(": above ", 100 * kAmple, "%; what is not planned may not fit");
     return found;
   }
   static bool scarce(int64_t needed, int64_t there) {
@@ -228,10 +228,10 @@ class Checks {
   }
 
   static Finding versions() {
-    std::string text = cat("lockstep ", kVersion, ", ");
+    std::string text = str("lockstep ", kVersion, ", ");
     text += mpi_built() ? mpi_version() : std::string("no MPI");
-    text += cat(", HDF5 ", hdf5_version(), ", ", kernels().isa, ", ", available_cores(), " cores");
-    if (DeviceBackend* gpus = find_device_backend()) text += cat(", ", gpus->driver(), ", ", gpus->versions());
+    text += str(", HDF5 ", hdf5_version(), ", ", kernels().isa, ", ", available_cores(), " cores");
+    if (DeviceBackend* gpus = find_device_backend()) text += str(", ", gpus->driver(), ", ", gpus->versions());
     return {text};
   }
 

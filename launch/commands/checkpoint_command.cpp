@@ -44,28 +44,28 @@ int64_t bytes_of(const Checkpoint& c) {
   return bytes;
 }
 
-std::string size_text(const Checkpoint& c) { return cat(tensors_of(c).size(), " tensors, ", bytes_of(c), " bytes"); }
+std::string size_text(const Checkpoint& c) { return str(tensors_of(c).size(), " tensors, ", bytes_of(c), " bytes"); }
 
 std::string describe(const Checkpoint& c) {
   const CheckpointInfo& i = c.info;
-  const std::string layout = i.layout.empty() ? cat(i.ranks, i.ranks == 1 ? " rank" : " ranks") : i.layout;
+  const std::string layout = i.layout.empty() ? str(i.ranks, i.ranks == 1 ? " rank" : " ranks") : i.layout;
   std::string out =
-      cat("checkpoint  ", c.dir, "\nstep        ", i.step, "\ndata        epoch ", i.epoch, ", ", i.position,
+      str("checkpoint  ", c.dir, "\nstep        ", i.step, "\ndata        epoch ", i.epoch, ", ", i.position,
           " samples done; dataset ", i.dataset, "\nupdates     ", i.updates, ", ", i.skipped, " steps skipped\n");
-  if (!i.data_schema.empty()) out += cat("schema      ", described(parse_schema(i.data_schema, c.dir)), "\n");
-  if (!i.base.empty()) out += cat("base        frozen parameters with the hash ", i.base, ", which init.from holds\n");
-  if (i.loss_scale != 1) out += cat("loss scale  ", i.loss_scale, ", for ", i.good_steps, " steps\n");
+  if (!i.data_schema.empty()) out += str("schema      ", described(parse_schema(i.data_schema, c.dir)), "\n");
+  if (!i.base.empty()) out += str("base        frozen parameters with the hash ", i.base, ", which init.from holds\n");
+  if (i.loss_scale != 1) out += str("loss scale  ", i.loss_scale, ", for ", i.good_steps, " steps\n");
   if (const auto& v = i.validation; v.loss || v.best) {
-    out += cat("validation  ", v.loss ? cat("loss ", *v.loss) : std::string("not measured here"));
-    if (v.value) out += cat("; ", v.metric, " ", *v.value);
-    out += v.best ? cat("; the ", v.highest ? "highest" : "lowest", " so far: ", *v.best, ", after step ", v.best_step,
+    out += str("validation  ", v.loss ? str("loss ", *v.loss) : std::string("not measured here"));
+    if (v.value) out += str("; ", v.metric, " ", *v.value);
+    out += v.best ? str("; the ", v.highest ? "highest" : "lowest", " so far: ", *v.best, ", after step ", v.best_step,
                         "\n")
                   : std::string("\n");
   }
-  out += cat("written by  lockstep ", i.writer, ", ", layout, ", ", i.isa, "\n\n");
+  out += str("written by  lockstep ", i.writer, ", ", layout, ", ", i.isa, "\n\n");
   for (auto& [name, t] : tensors_of(c))
-    out += cat("fp32 ", t.shape, "  ", name, t.slices > 1 ? cat("  in ", t.slices, " slices") : "", "\n");
-  return out + cat("\n", size_text(c), ", all checksums match\n");
+    out += str("fp32 ", t.shape, "  ", name, t.slices > 1 ? str("  in ", t.slices, " slices") : "", "\n");
+  return out + str("\n", size_text(c), ", all checksums match\n");
 }
 
 JsonObject described(const Checkpoint& c) {
@@ -115,22 +115,22 @@ void verify(const std::string& dir, bool json) {
                       {"whole", true},
                       {"tensors", static_cast<int64_t>(tensors_of(c).size())},
                       {"bytes", bytes_of(c)}});
-      if (!json) print(cat("whole    ", path, "  ", size_text(c), "\n"));
+      if (!json) print(str("whole    ", path, "  ", size_text(c), "\n"));
     } catch (const Error& e) {
       if (listed && was_retired(path)) {  // by its run, which goes on
-        if (!json) print(cat("retired  ", path, "  meanwhile\n"));
+        if (!json) print(str("retired  ", path, "  meanwhile\n"));
         continue;
       }
       if (e.code() != ExitCode::kBadData) throw;
       if (++damaged == 1) first_problem = e.what();
       list.push_back({{"checkpoint", path}, {"whole", false}, {"problem", std::string(e.what())}});
-      if (!json) print(cat("damaged  ", path, "  ", e.what(), "\n"));
+      if (!json) print(str("damaged  ", path, "  ", e.what(), "\n"));
     }
   }
   if (json) print(json_line({{"damaged", damaged}, {"checkpoints", json_array(list)}}) + "\n");
   require(
       damaged == 0, ExitCode::kBadData,
-      damaged > 1 ? cat(dir, ": ", damaged, " of ", all.size(), " checkpoints are damaged; the newest of them: ") : "",
+      damaged > 1 ? str(dir, ": ", damaged, " of ", all.size(), " checkpoints are damaged; the newest of them: ") : "",
       first_problem);
 }
 
@@ -171,7 +171,7 @@ Elements different_elements(const Checkpoint& a, const Checkpoint& b, const std:
 class StateComparison {
  public:
   StateComparison(const Checkpoint& a, const Checkpoint& b) {
-    text_ = cat("A: ", a.dir, "\nB: ", b.dir, "\n");
+    text_ = str("A: ", a.dir, "\nB: ", b.dir, "\n");
     json_ = {{"a", a.dir}, {"b", b.dir}};
     const CheckpointInfo &i = a.info, &j = b.info;
     value("step", i.step, j.step);
@@ -182,10 +182,10 @@ class StateComparison {
       return k < c.later_updates.size() ? c.later_updates[k] : int64_t{0};
     };
     for (size_t k = 0; k < std::max(i.later_updates.size(), j.later_updates.size()); ++k)
-      value(cat("updates of phase ", k + 2), later(i, k), later(j, k));
+      value(str("updates of phase ", k + 2), later(i, k), later(j, k));
     value("steps skipped", i.skipped, j.skipped);
-    value("loss scale", cat(i.loss_scale, " for ", i.good_steps, " steps"),
-          cat(j.loss_scale, " for ", j.good_steps, " steps"));
+    value("loss scale", str(i.loss_scale, " for ", i.good_steps, " steps"),
+          str(j.loss_scale, " for ", j.good_steps, " steps"));
     value("dataset", i.dataset, j.dataset);
     if (!i.base.empty() || !j.base.empty()) value("base", i.base, j.base);
     const auto keys = diff(i.math_text, j.math_text);
@@ -194,7 +194,7 @@ class StateComparison {
     compare_tensors(a, b);
     const bool equal = values_.empty() && different_ == 0;
     text_ += equal ? "equal\n"
-                   : cat("different; ", different_, " of ", static_cast<int64_t>(tensors_.size()), " tensors differ\n");
+                   : str("different; ", different_, " of ", static_cast<int64_t>(tensors_.size()), " tensors differ\n");
     json_.emplace_back("equal", equal);
     json_.emplace_back("differences", json_array(values_));
     json_.emplace_back("different_tensors", different_);
@@ -209,12 +209,12 @@ class StateComparison {
  private:
   template <class T>
   void value(const std::string& what, const T& x, const T& y) {
-    text_ += x == y ? cat(what, ": ", x, "\n") : cat(what, ": ", x, " in A, ", y, " in B\n");
+    text_ += x == y ? str(what, ": ", x, "\n") : str(what, ": ", x, " in A, ", y, " in B\n");
     if (!(x == y)) values_.push_back({{"what", what}, {"a", x}, {"b", y}});
   }
 
   void tensor(const std::string& name, const std::string& said, bool equal, const JsonObject& more = {}) {
-    text_ += cat(name, " ", said, "\n");
+    text_ += str(name, " ", said, "\n");
     JsonObject& object = tensors_.emplace_back(JsonObject{{"name", name}, {"equal", equal}, {"said", said}});
     object.insert(object.end(), more.begin(), more.end());
     different_ += !equal;
@@ -225,22 +225,22 @@ class StateComparison {
     for (auto& [name, t] : in_a) {
       const auto other = in_b.find(name);
       if (other == in_b.end()) {
-        tensor(name, cat(t.shape, ": only in A"), false);
+        tensor(name, str(t.shape, ": only in A"), false);
       } else if (!(t.shape == other->second.shape)) {
-        tensor(name, cat(t.shape, " in A, ", other->second.shape, " in B"), false);
+        tensor(name, str(t.shape, " in A, ", other->second.shape, " in B"), false);
       } else if (t.hash == other->second.hash) {
-        tensor(name, cat(t.shape, ": equal"), true);
+        tensor(name, str(t.shape, ": equal"), true);
       } else {
         const int64_t n = t.shape.numel();
         const Elements e = different_elements(a, b, name, n);
         tensor(name,
-               cat(t.shape, ": ", e.count, " of ", n, " elements differ, by ", e.largest, " at most; the first at ",
+               str(t.shape, ": ", e.count, " of ", n, " elements differ, by ", e.largest, " at most; the first at ",
                    place_text(t.shape, e.first), ": ", e.first_a, " in A, ", e.first_b, " in B"),
                false, {{"elements", n}, {"different_elements", e.count}, {"largest_difference", e.largest}});
       }
     }
     for (auto& [name, t] : in_b)
-      if (!in_a.count(name)) tensor(name, cat(t.shape, ": only in B"), false);
+      if (!in_a.count(name)) tensor(name, str(t.shape, ": only in B"), false);
   }
 
   std::string text_;
@@ -318,7 +318,7 @@ int checkpoint_command(const App& app, const std::vector<std::string>& given) {
     print(json ? json_line(described(c)) + "\n" : describe(c));
   } else {
     const std::string digest = to_hex(digest_of(c));
-    if (!json) log_info(cat("step ", c.info.step, " of ", c.dir));
+    if (!json) log_info(str("step ", c.info.step, " of ", c.dir));
     print(json ? json_line({{"checkpoint", c.dir}, {"step", c.info.step}, {"digest", digest}}) + "\n" : digest + "\n");
   }
   return 0;

@@ -97,7 +97,7 @@ void export_safetensors(const Tensors& tensors, const std::string& output) {
   for (const auto& [name, shape] : tensors.shapes) all.push_back({name_in_model(name), shape});
   std::vector<std::pair<std::string, std::string>> metadata{{"format", "pt"}};
   if (const Checkpoint* c = tensors.checkpoint) {
-    metadata.emplace_back("lockstep.step", cat(c->info.step));
+    metadata.emplace_back("lockstep.step", str(c->info.step));
     metadata.emplace_back("lockstep.digest", to_hex(digest_of(*c)));
   }
   WeightWriter file(output, all, metadata);
@@ -126,7 +126,7 @@ constexpr std::string_view kExportFormats[] = {"h5", "safetensors", "npz", "hf",
 // With the format that its output's name says, where it names none.
 ExportRequest with_format(ExportRequest request) {
   std::string all;
-  for (std::string_view format : kExportFormats) all += cat(all.empty() ? "" : ", ", format);
+  for (std::string_view format : kExportFormats) all += str(all.empty() ? "" : ", ", format);
   for (const auto& [ending, format] : {std::pair(".h5", "h5"), std::pair(".hdf5", "h5"),
                                        std::pair(".safetensors", "safetensors"), std::pair(".npz", "npz")})
     if (request.format.empty() && request.output.ends_with(ending)) request.format = format;
@@ -160,7 +160,7 @@ void write_tensors(const Tensors& tensors, const std::function<const Settings&()
   print(request.json
             ? json_line({{"from", tensors.place}, {"tensors", count}, {"format", format}, {"output", request.output}}) +
                   "\n"
-            : cat("exported ", count, " tensors of ", tensors.place, " to ", request.output, "\n"));
+            : str("exported ", count, " tensors of ", tensors.place, " to ", request.output, "\n"));
 }
 
 }  // namespace
@@ -178,7 +178,7 @@ void export_checkpoint(const App& app, const Checkpoint& c, const ExportRequest&
     std::string unknown;
     const auto data = data_of_run(app, c, unknown);
     if (!data)
-      log_warning(cat(c.dir, ": does not say what its data means", unknown.empty() ? "" : cat(" (", unknown, ")"),
+      log_warning(str(c.dir, ": does not say what its data means", unknown.empty() ? "" : str(" (", unknown, ")"),
                       ": names of classes and preprocessing are not written"));
     add_data_of_run(c, data.get(), settings().init.from, what);
   });

@@ -14,10 +14,10 @@ std::string at_step(const std::string& run, const std::vector<std::string>& all,
   std::string there;
   for (auto path = all.rbegin(); path != all.rend(); ++path) {
     if (step_of_checkpoint(*path) == step) return *path;
-    there += cat(there.empty() ? "" : ", ", step_of_checkpoint(*path));
+    there += str(there.empty() ? "" : ", ", step_of_checkpoint(*path));
   }
   throw Error(ExitCode::kMissingInput,
-              cat("--at ", step, ": ", run, " holds no checkpoint of that step; it holds those of ", there,
+              str("--at ", step, ": ", run, " holds no checkpoint of that step; it holds those of ", there,
                   "; checkpoint.every makes more, checkpoint.keep_last and keep_every keep them"));
 }
 
@@ -30,7 +30,7 @@ std::string best_of(const std::string& run, const std::vector<std::string>& all)
     try {
       score = open_checkpoint(path).info.validation.score();
     } catch (const Error& e) {
-      log_warning(cat("passing over a checkpoint: ", e.what()));
+      log_warning(str("passing over a checkpoint: ", e.what()));
     }
     if (score && (!lowest || *score <= *lowest)) lowest = score, best = path;
   }

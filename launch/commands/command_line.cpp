@@ -16,12 +16,12 @@ namespace {
 
 // For an error: where to find what is right.
 std::string usage_of(const Command& command) {
-  return cat("\nusage: lockstep ", command.usage, "\n`lockstep ", command.name, " --help` says more");
+  return str("\nusage: lockstep ", command.usage, "\n`lockstep ", command.name, " --help` says more");
 }
 
 std::string usages_of(const std::vector<Command>& forms) {
   std::string out;
-  for (const Command& c : forms) out += cat(out.empty() ? "usage: " : "       ", "lockstep ", c.usage, "\n");
+  for (const Command& c : forms) out += str(out.empty() ? "usage: " : "       ", "lockstep ", c.usage, "\n");
   return out;
 }
 
@@ -72,11 +72,11 @@ Arguments parse_form(const Command& command, const std::vector<std::string>& arg
       out.values[name] = o.value.empty() ? (map[name].as<bool>() ? "true" : "false") : map[name].as<std::string>();
     }
   } catch (const po::error& e) {
-    throw Error(ExitCode::kUsage, cat("lockstep ", command.name, ": ", e.what(), usage_of(command)));
+    throw Error(ExitCode::kUsage, str("lockstep ", command.name, ": ", e.what(), usage_of(command)));
   }
   const int given = static_cast<int>(out.positional.size());
   require(given >= command.at_least && given <= command.at_most, ExitCode::kUsage, "lockstep ", command.name, ": ",
-          given > command.at_most ? cat("unexpected argument '", out.positional.back(), "'") : "missing argument",
+          given > command.at_most ? str("unexpected argument '", out.positional.back(), "'") : "missing argument",
           usage_of(command));
   const auto& words = command.words;
   require(words.empty() || given == 0 || std::find(words.begin(), words.end(), out.positional[0]) != words.end(),
@@ -92,8 +92,8 @@ Arguments parse_arguments(const std::vector<Command>& forms, const std::vector<s
   const std::string command = forms[0].name.substr(0, forms[0].name.find(' '));
   if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
     std::string text = usages_of(forms);
-    for (const Command& c : forms) text += cat("\n", c.form(), ":\n", c.help, "\n");
-    print(cat(text, "\n`lockstep ", command, " ", forms[0].form(), " --help` lists the options of ", forms[0].form(),
+    for (const Command& c : forms) text += str("\n", c.form(), ":\n", c.help, "\n");
+    print(str(text, "\n`lockstep ", command, " ", forms[0].form(), " --help` lists the options of ", forms[0].form(),
               "; so do the others.\n"));
     Arguments out;
     out.help = true;
@@ -106,9 +106,9 @@ Arguments parse_arguments(const std::vector<Command>& forms, const std::vector<s
   }
   const std::string usage = usages_of(forms);
   throw Error(ExitCode::kUsage,
-              cat("lockstep ", command, ": ",
+              str("lockstep ", command, ": ",
                   arguments.empty() ? "missing argument"
-                                    : cat("there is no '", arguments[0], "'", did_you_mean(arguments[0], names)),
+                                    : str("there is no '", arguments[0], "'", did_you_mean(arguments[0], names)),
                   "\n", usage.substr(0, usage.size() - 1)));
 }
 
@@ -119,7 +119,7 @@ int64_t Arguments::integer(const std::string& name, int64_t least, int64_t most)
   const bool whole = end == t.data() + t.size(), too_large = whole && error == std::errc::result_out_of_range;
   require(whole && (too_large || error == std::errc()), ExitCode::kUsage, "--", name, " ", t, ": is not an integer");
   require(!too_large && v >= least && v <= most, ExitCode::kUsage, "--", name, " ", t, ": must be ",
-          most == std::numeric_limits<int64_t>::max() ? cat(least, " or more") : cat(least, " to ", most));
+          most == std::numeric_limits<int64_t>::max() ? str(least, " or more") : str(least, " to ", most));
   return v;
 }
 
@@ -144,7 +144,7 @@ double Arguments::number(const std::string& name, double least, double most) con
           ": is not a number");
   require(
       v >= least && v <= most, ExitCode::kUsage, "--", name, " ", t, ": must be ",
-      most == std::numeric_limits<double>::infinity() ? cat(least, " or more") : cat("in [", least, ", ", most, "]"));
+      most == std::numeric_limits<double>::infinity() ? str(least, " or more") : str("in [", least, ", ", most, "]"));
   return v;
 }
 

@@ -108,9 +108,9 @@ void add_values(Candidates& to, const App& app, const std::string& current) {
   const std::string name = current.substr(0, current.find('='));
   for (const ConfigKey& k : all_keys(app)) {
     if (k.key != name) continue;
-    for (const std::string& choice : k.choices) add(to, current, cat(name, "=", choice), "");
+    for (const std::string& choice : k.choices) add(to, current, str(name, "=", choice), "");
     if (k.type == "true or false")
-      for (const char* value : {"false", "true"}) add(to, current, cat(name, "=", value), "");
+      for (const char* value : {"false", "true"}) add(to, current, str(name, "=", value), "");
     if (k.type == "text") to.files = "files";
     return;
   }
@@ -227,8 +227,8 @@ int completion_command(const App& app, const std::vector<std::string>& given) {
   if (!given.empty() && given[0] == "candidates") {  // words that follow are data, even such as --help
     const Candidates found = candidates(app, {given.begin() + 1, given.end()});
     std::string text;
-    for (const auto& [word, meaning] : found.words) text += cat(word, "\t", meaning, "\n");
-    print(cat(text, ":", found.files, "\n"));
+    for (const auto& [word, meaning] : found.words) text += str(word, "\t", meaning, "\n");
+    print(str(text, ":", found.files, "\n"));
     return 0;
   }
   const Arguments a = parse_arguments(completion_forms(), given);

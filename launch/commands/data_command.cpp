@@ -235,7 +235,7 @@ std::shared_ptr<const LikeData> like_data(const App& app, const std::string& fro
   std::string why;
   const auto data = data_of_run(app, open_newest(from), why);
   require(data != nullptr, ExitCode::kBadData, "--like ", from, ": does not say what its data means",
-          why.empty() ? "" : cat(" (", why, ")"), "; name the dataset file that it was trained on");
+          why.empty() ? "" : str(" (", why, ")"), "; name the dataset file that it was trained on");
   auto out = std::make_shared<LikeData>(*data);
   out->name = from;
   return out;
@@ -292,7 +292,7 @@ int show(const Arguments& a) {
     require(to && write_all(to, *shown.png), ExitCode::kStorage, output, ": cannot be written");
     pending.commit();
     shown.json.emplace_back("output", output);
-    shown.text += cat(": ", output, "\n");
+    shown.text += str(": ", output, "\n");
   }
   print(a.has("json") ? json_line(shown.json) + "\n" : shown.text);
   return 0;
@@ -381,12 +381,12 @@ Command import_form() {
   std::string formats, help;
   std::vector<std::string> names;
   for (const ImportFormat& f : kFormats) {
-    formats += cat(names.empty() ? "" : "|", f.name);
-    help += cat(f.name, ": ", f.help, ".\n");
+    formats += str(names.empty() ? "" : "|", f.name);
+    help += str(f.name, ": ", f.help, ".\n");
     names.push_back(f.name);
   }
   return {"data import",
-          cat("data import ", formats,
+          str("data import ", formats,
               " INPUT... OUTPUT.h5 [--level char|byte] [--tokenizer FROM] [--vocabulary FROM] [--threads N] "
               "[--like FILE.h5|RUN] [--force] [--json]"),
           help + kImportHelp,
@@ -403,7 +403,7 @@ std::vector<Command> data_forms() {
       import_form(),
       {"data show",
        "data show FILE.h5 [--index N] [--to IMAGE.png] [--json]",
-       cat("Prints a record of a dataset of text, or, where it has none, a stretch of ", kShownTokens,
+       str("Prints a record of a dataset of text, or, where it has none, a stretch of ", kShownTokens,
            " tokens. Parts on which there is\nno loss stand between white square brackets. An image is written as it "
            "is stored, as a PNG file,\nand to its right its mask, where it has one, in a colour for each class."),
        {{"index", "which, from 0", "N", "0"},

@@ -92,7 +92,7 @@ int split(const Arguments& a) {
   shown.finish();
   for (const SplitPart& p : parts)
     print(a.has("json") ? json_line({{"file", p.path}, {"samples", p.samples}}) + "\n"
-                        : cat(p.path, ": ", p.samples, " samples\n"));
+                        : str(p.path, ": ", p.samples, " samples\n"));
   return 0;
 }
 

@@ -70,7 +70,7 @@ std::string ranges_text(const std::set<int>& numbers) {
     const int first = *at;
     int last = first;
     while (++at != numbers.end() && *at == last + 1) ++last;
-    out += cat(out.empty() ? "" : ",", first, last > first ? cat("-", last) : std::string());
+    out += str(out.empty() ? "" : ",", first, last > first ? str("-", last) : std::string());
   }
   return out;
 }
@@ -101,7 +101,7 @@ std::string numa_nodes(const std::set<int>& cores) {
   std::set<int> out;
   for (int node : parse_list(all)) {
     std::string list;
-    std::ifstream(cat("/sys/devices/system/node/node", node, "/cpulist")) >> list;
+    std::ifstream(str("/sys/devices/system/node/node", node, "/cpulist")) >> list;
     for (int core : parse_list(list))
       if (cores.count(core)) out.insert(node);
   }
@@ -199,7 +199,7 @@ void compare_clocks(Communicator& comm, RankHealth& mine) {
 
 [[noreturn]] void fail_disk(const std::string& dir, int error) {
   throw Error(is_storage_error(error) ? ExitCode::kStorage : ExitCode::kOutputLocked,
-              cat(dir, ": a file of ", kLargest / kMiB, " MiB cannot be written: ", std::strerror(error),
+              str(dir, ": a file of ", kLargest / kMiB, " MiB cannot be written: ", std::strerror(error),
                   "; choose another --dir"));
 }
 

@@ -17,7 +17,7 @@ constexpr double kSlowCompute = 0.7, kSlowLink = 0.5, kSlowDisk = 0.5, kLateLink
 constexpr double kLateByUs = 50;  // latencies below this are noise of the scheduler
 constexpr double kClockOff_s = 0.1;
 
-std::string rank_text(const Health& h, size_t r) { return cat("rank ", r, " on ", h.ranks[r].host); }
+std::string rank_text(const Health& h, size_t r) { return str("rank ", r, " on ", h.ranks[r].host); }
 
 bool is_local(const Health& h, const LinkHealth& l) {
   return h.ranks[static_cast<size_t>(l.a)].machine == h.ranks[static_cast<size_t>(l.b)].machine;
@@ -32,7 +32,7 @@ void compare_machines(const Health& h, const std::string& what, std::string (*va
                                      [](auto& a, auto& b) { return a.second.size() < b.second.size(); });
   for (const auto& [value, hosts] : machines) {
     if (value == most->first) continue;
-    for (const auto& [_, host] : hosts) out.push_back(cat(host, ": ", what, " ", value, ", most have ", most->first));
+    for (const auto& [_, host] : hosts) out.push_back(str(host, ": ", what, " ", value, ", most have ", most->first));
   }
 }
 
@@ -48,11 +48,11 @@ void find_slow_links(const Health& h, bool local, std::vector<std::string>& out)
   const std::string other = local ? ", the median is " : ", the best is ";
   for (const LinkHealth& l : h.links) {
     if (is_local(h, l) != local) continue;
-    const std::string pair = cat("between rank ", l.a, " on ", h.ranks[static_cast<size_t>(l.a)].host, " and ",
+    const std::string pair = str("between rank ", l.a, " on ", h.ranks[static_cast<size_t>(l.a)].host, " and ",
                                  rank_text(h, static_cast<size_t>(l.b)));
-    if (l.mb_s < kSlowLink * rate) out.push_back(cat(pair, ": ", fixed(l.mb_s, 0), " MB/s", other, fixed(rate, 0)));
+    if (l.mb_s < kSlowLink * rate) out.push_back(str(pair, ": ", fixed(l.mb_s, 0), " MB/s", other, fixed(rate, 0)));
     if (l.latency_us > kLateLink * latency && l.latency_us > latency + kLateByUs)
-      out.push_back(cat(pair, ": ", fixed(l.latency_us, 1), " us", other, fixed(latency, 1)));
+      out.push_back(str(pair, ": ", fixed(l.latency_us, 1), " us", other, fixed(latency, 1)));
   }
 }
 
@@ -123,19 +123,19 @@ std::vector<std::string> findings(const Health& h) {
   for (size_t i = 0; i < h.ranks.size(); ++i) {
     const RankHealth& r = h.ranks[i];
     if (i > 0 && r.core_count != h.ranks[0].core_count)
-      out.push_back(cat(rank_text(h, i), ": may use ", r.core_count, " cores, rank 0 ", h.ranks[0].core_count));
+      out.push_back(str(rank_text(h, i), ": may use ", r.core_count, " cores, rank 0 ", h.ranks[0].core_count));
     if (r.gflops < kSlowCompute * median(rates))
       out.push_back(
-          cat(rank_text(h, i), ": computes ", fixed(r.gflops, 1), " GF/s, the median is ", fixed(median(rates), 1)));
+          str(rank_text(h, i), ": computes ", fixed(r.gflops, 1), " GF/s, the median is ", fixed(median(rates), 1)));
     if (!r.not_shared.empty() && std::find(out.begin(), out.end(), r.not_shared) == out.end())
       out.push_back(r.not_shared);
     if (writes.size() > 2 && r.write_mb_s > 0 && r.write_mb_s < kSlowDisk * median(writes))
       out.push_back(
-          cat(r.host, ": writes ", fixed(r.write_mb_s, 0), " MB/s, the median is ", fixed(median(writes), 0)));
+          str(r.host, ": writes ", fixed(r.write_mb_s, 0), " MB/s, the median is ", fixed(median(writes), 0)));
     if (writes.size() > 2 && r.write_mb_s > 0 && r.read_mb_s < kSlowDisk * median(reads))
-      out.push_back(cat(r.host, ": reads ", fixed(r.read_mb_s, 0), " MB/s, the median is ", fixed(median(reads), 0)));
+      out.push_back(str(r.host, ": reads ", fixed(r.read_mb_s, 0), " MB/s, the median is ", fixed(median(reads), 0)));
     if (std::abs(r.clock_s) > kClockOff_s + r.clock_error_s)
-      out.push_back(cat(rank_text(h, i), ": its clock is ", fixed(std::abs(r.clock_s), 3), " s ",
+      out.push_back(str(rank_text(h, i), ": its clock is ", fixed(std::abs(r.clock_s), 3), " s ",
                         r.clock_s > 0 ? "ahead of" : "behind", " that of rank 0"));
   }
   for (const bool local : {true, false}) find_slow_links(h, local, out);
@@ -148,20 +148,20 @@ std::string tables(const Health& h) {
   for (size_t i = 0; i < h.ranks.size(); ++i) {
     const RankHealth& r = h.ranks[i];
     const auto disk = [&](double rate) { return r.write_mb_s > 0 ? fixed(rate, 0) + " MB/s" : std::string("-"); };
-    rows.push_back({cat(i), r.host, cat(r.local_rank), r.cores, r.numa.empty() ? "-" : r.numa, fixed(r.gflops, 1),
-                    i == 0 ? "0" : cat(fixed(1e3 * r.clock_s, 2), " ms"), disk(r.write_mb_s), disk(r.read_mb_s),
-                    r.gpu.empty() ? cat(r.cpu, ", ", r.isa) : r.gpu});
+    rows.push_back({str(i), r.host, str(r.local_rank), r.cores, r.numa.empty() ? "-" : r.numa, fixed(r.gflops, 1),
+                    i == 0 ? "0" : str(fixed(1e3 * r.clock_s, 2), " ms"), disk(r.write_mb_s), disk(r.read_mb_s),
+                    r.gpu.empty() ? str(r.cpu, ", ", r.isa) : r.gpu});
   }
   std::string out = text_table(rows);
   if (!h.links.empty()) {
     rows = {{"link", "latency", "bandwidth"}};
     for (const LinkHealth& l : h.links)
-      rows.push_back({cat(l.a, " - ", l.b), fixed(l.latency_us, 1) + " us", fixed(l.mb_s, 0) + " MB/s"});
-    out += cat("\n", text_table(rows), "\nall-reduce: ", fixed(h.small_reduce_us, 1), " us for 8 bytes, ",
+      rows.push_back({str(l.a, " - ", l.b), fixed(l.latency_us, 1) + " us", fixed(l.mb_s, 0) + " MB/s"});
+    out += str("\n", text_table(rows), "\nall-reduce: ", fixed(h.small_reduce_us, 1), " us for 8 bytes, ",
                fixed(h.large_reduce_mb_s, 0), " MB/s for 64 MiB\n");
   }
   const std::vector<std::string> found = findings(h);
-  for (const std::string& f : found) out += cat(&f == &found.front() ? "\n" : "", "differs: ", f, "\n");
+  for (const std::string& f : found) out += str(&f == &found.front() ? "\n" : "", "differs: ", f, "\n");
   return found.empty() ? out + "\nnothing stands out\n" : out;
 }
 

@@ -55,7 +55,7 @@ std::string measured_part(const Arguments& arguments, const Checkpoint& c, Setti
   if (!data.train || to_hex(data.train->identity()) != c.info.dataset) return "all";
   if (data.stored_samples == data.samples) return "validation";
   if (is_first_process())
-    log_warning(cat(settings.data.path, ": its first ", data.samples, " of ", data.stored_samples,
+    log_warning(str(settings.data.path, ": its first ", data.samples, " of ", data.stored_samples,
                     " samples are those of ", c.dir, "'s data, on which it was trained; all are measured"));
   settings.data.resumed = {};
   return "all";
@@ -66,7 +66,7 @@ std::string measured_text(const Datasets& data, const DataOptions& options, cons
   const std::string& file =
       on == "validation" && !options.validation_path.empty() ? options.validation_path : options.path;
   const std::string name = file.empty() ? "the data" : file;
-  return cat(data.validation->size(), " samples, ",
+  return str(data.validation->size(), " samples, ",
              on == "all"     ? "all"
              : on == "train" ? "the training part"
                              : "the validation part",
@@ -95,7 +95,7 @@ std::shared_ptr<const LikeData> data_to_fit(const App& app, const Checkpoint& c,
   const Datasets data = settings.source->open(settings.data, static_cast<uint64_t>(settings.seed));
   require(!data.like_this || to_hex(data.train->identity()) == c.info.dataset, ExitCode::kBadData, c.dir,
           ": was written by a version that did not record what its data means, so ",
-          data.like_this ? data.like_this->name : "", " cannot be fitted to it", why.empty() ? "" : cat(" (", why, ")"),
+          data.like_this ? data.like_this->name : "", " cannot be fitted to it", why.empty() ? "" : str(" (", why, ")"),
           "; put the data of its configuration in its place, or train it again from there (--resume) for a step");
   return nullptr;
 }
@@ -104,12 +104,12 @@ void write_confusion(const std::string& path, const Confusion& confusion) {
   require(!confusion.counts.empty(), ExitCode::kConfig, "--confusion: no label of this data was predicted as a class");
   const auto rows = static_cast<int64_t>(by_class(confusion).size());
   std::string text = "label";
-  for (int64_t c = 0; c < confusion.classes; ++c) text += cat(",", c);
+  for (int64_t c = 0; c < confusion.classes; ++c) text += str(",", c);
   for (int64_t label = 0; label < rows; ++label) {
-    text += cat("\n", label);
+    text += str("\n", label);
     for (int64_t c = 0; c < confusion.classes; ++c) {
       const auto found = confusion.counts.find({label, c});
-      text += cat(",", found == confusion.counts.end() ? 0 : found->second);
+      text += str(",", found == confusion.counts.end() ? 0 : found->second);
     }
   }
   replace_file(path, text + "\n");
@@ -162,7 +162,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
               ExitCode::kBadData, checkpoint.dir, ": was trained on other data than ", settings->data.path,
               " is now, and does not say what that data meant");
       if (other && comm.rank() == 0 && keeps_own_statistics(*settings))
-        log_warning(cat(checkpoint.dir,
+        log_warning(str(checkpoint.dir,
                         ": was trained on several files, each normalised by its own mean and deviation; ",
                         settings->data.path, " is normalised by its own, too"));
       shapes = task_of(checkpoint, data.validation->spec(), *settings);
@@ -172,7 +172,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
     const std::vector<std::string> more =
         confusion.empty() ? std::vector<std::string>{} : std::vector<std::string>{"confusion"};
     const EvalReport e = placed.evaluate(*data.validation, more);
-    if (comm.rank() == 0) log_info(cat("measured ", measured_text(data, settings->data, on)));
+    if (comm.rank() == 0) log_info(str("measured ", measured_text(data, settings->data, on)));
     JsonObject line{{"checkpoint", checkpoint.dir},
                     {"step", checkpoint.info.step},
                     {"on", on},

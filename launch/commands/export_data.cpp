@@ -71,7 +71,7 @@ void add_tokenizer(const Checkpoint& c, const std::string& source, HfExport& out
   if (vocabulary->words()) return add_words(c, *vocabulary->words(), out);
   if (vocabulary->pairs()) return add_pairs(c, *vocabulary->pairs(), out);
   if (has_tokenizer(source))
-    log_warning(cat("the data of ", c.dir, " has ", to_text(vocabulary->level()),
+    log_warning(str("the data of ", c.dir, " has ", to_text(vocabulary->level()),
                     "s as tokens, for which transformers "
                     "has no tokenizer: none is written, not even that of ",
                     source));
@@ -93,7 +93,7 @@ void add_preprocessor(const Checkpoint& c, const DataSchema& s, HfExport& out) {
   const Shape& image = c.info.input;
   if (s.kind != DataKind::kImages || image.rank() != 3) return;
   if (s.mean.empty()) {
-    log_warning(cat(c.dir,
+    log_warning(str(c.dir,
                     ": was trained on several files, each normalised by its own mean and deviation, so no "
                     "preprocessor_config.json says how images are normalised; join the files with `lockstep data "
                     "merge` before training, or write it by hand"));

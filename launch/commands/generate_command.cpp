@@ -142,7 +142,7 @@ std::vector<int32_t> ends_of_run(const App& app, const std::string& place, const
         return ends_of_run(app, earlier.dir, *settings_of_checkpoint(app, earlier), vocabulary, depth + 1);
       }
     } catch (const Error& e) {
-      log_warning(cat(place, ": began with init.from: ", from,
+      log_warning(str(place, ": began with init.from: ", from,
                       ", which does not say its tokens for the end of a text (", e.what(),
                       "); name such a token's text by --stop"));
     }
@@ -181,11 +181,11 @@ DType precision_of(const Arguments& arguments, const Origin& origin) {
   for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
     if (name == to_text(type)) {
       if (origin.checkpoint && type != trained)
-        log_info(cat("computing in ", to_text(type), "; ", origin.place, " was trained in ", to_text(trained),
+        log_info(str("computing in ", to_text(type), "; ", origin.place, " was trained in ", to_text(trained),
                      " (precision.compute), which --precision run takes"));
       return type;
     }
-  throw Error(ExitCode::kUsage, cat("--precision ", name, ": is fp32, bf16, fp16 or run"));
+  throw Error(ExitCode::kUsage, str("--precision ", name, ": is fp32, bf16, fp16 or run"));
 }
 
 // How prompts are read and where their continuations end.
@@ -205,7 +205,7 @@ Manner manner_of(const Arguments& arguments, Origin& origin) {
     const ChatTemplate& chat = chat_template(name, vocabulary);
     out.form.chat = &chat;
     if (!is_beginning(chat, vocabulary))
-      log_warning(cat("the tokenizer joins what the template ", chat.name,
+      log_warning(str("the tokenizer joins what the template ", chat.name,
                       " puts before an answer in another way than before the words that it was tuned on"));
     const bool token = vocabulary.has_tokenizer() && vocabulary.special(chat.end) >= 0;
     if (token) origin.ends.push_back(vocabulary.special(chat.end));
@@ -221,11 +221,11 @@ Manner manner_of(const Arguments& arguments, Origin& origin) {
 void warn_of(const std::vector<Prompt>& prompts, int64_t context) {
   const auto spelt = std::find_if(prompts.begin(), prompts.end(), [](const Prompt& p) { return !p.spelt.empty(); });
   if (spelt != prompts.end())
-    log_warning(cat("the prompt holds ", spelt->spelt, " as text; --special-tokens reads it as that token"));
+    log_warning(str("the prompt holds ", spelt->spelt, " as text; --special-tokens reads it as that token"));
   const auto most = std::max_element(prompts.begin(), prompts.end(),
                                      [](auto& a, auto& b) { return a.tokens.size() < b.tokens.size(); });
   if (static_cast<int64_t>(most->tokens.size()) > context)
-    log_warning(cat("a prompt has ", most->tokens.size(), " tokens, of which the model reads the last ", context));
+    log_warning(str("a prompt has ", most->tokens.size(), " tokens, of which the model reads the last ", context));
 }
 
 // Room for the longest prompt that the model reads whole, and what is added to it.

@@ -18,7 +18,7 @@ Job::Job(const Settings& settings, int asked_ranks) : settings_(settings), data_
   world_.ranks = asked_ranks;
   // Too few are else noticed in the middle of a run, when a checkpoint or a connection cannot be opened.
   const int ranks = std::max(1, world_size(asked_ranks, settings.deadline));
-  require_open_files(64 + 2 * ranks, cat("with ", ranks, ranks == 1 ? " rank" : " ranks"));  // files; connections
+  require_open_files(64 + 2 * ranks, str("with ", ranks, ranks == 1 ? " rank" : " ranks"));  // files; connections
   world_.threads = settings.compute.threads;
   world_.device = settings.device;
   world_.deadline_s = settings.deadline;
@@ -27,7 +27,7 @@ Job::Job(const Settings& settings, int asked_ranks) : settings_(settings), data_
 int Job::run(std::string_view name, const std::function<void(Communicator&, const Datasets&)>& body) {
   return run_world(world_, [&](Communicator& comm) {
     with_memory_advice(settings_, comm.size(), [&] { body(comm, data_.open(comm)); });
-    comm.barrier(cat("end of ", name));
+    comm.barrier(str("end of ", name));
   });
 }
 

@@ -105,14 +105,14 @@ JobPlace place_of(const Arguments& a) {
     p.ranks = asked > 0 ? asked : gpus_or_one();
     p.crowded = p.ranks > available_cores();
     if (p.crowded)
-      log_warning(cat(p.ranks, " ranks on ", available_cores(), " cores: several share one, and are slow"));
+      log_warning(str(p.ranks, " ranks on ", available_cores(), " cores: several share one, and are slow"));
     return p;
   }
   p.ranks = asked > 0 ? asked : slots;
   require(p.ranks <= slots, ExitCode::kUsage, "launch: ", p.ranks, " ranks, but ", hosts_text(p.hosts), " take ", slots,
           allocation.scheduler.empty() || named || listed
               ? ""
-              : cat(" (job ", allocation.job, " of ", allocation.scheduler, ")"));
+              : str(" (job ", allocation.job, " of ", allocation.scheduler, ")"));
   p.crowded = !several && p.ranks > available_cores();
   return p;
 }
@@ -125,11 +125,11 @@ void require_interface(const std::string& text) {
     if (name.find('/') != std::string::npos || ::if_nametoindex(name.c_str()) != 0) return;
   std::string all;
   if (struct if_nameindex* list = ::if_nameindex()) {
-    for (const auto* i = list; i->if_name; ++i) all += cat(all.empty() ? "" : ", ", i->if_name);
+    for (const auto* i = list; i->if_name; ++i) all += str(all.empty() ? "" : ", ", i->if_name);
     ::if_freenameindex(list);
   }
   throw Error(ExitCode::kUsage,
-              cat("--interface ", text, ": ", host_name(), " has no such network interface; it has ", all));
+              str("--interface ", text, ": ", host_name(), " has no such network interface; it has ", all));
 }
 
 // `lines`: the values of --env.
@@ -153,7 +153,7 @@ void add_environment(const std::string& lines, AttemptOptions& o) {
 std::string within_another(const std::vector<std::string>& given, std::vector<std::string>::const_iterator split) {
   const bool srun = std::getenv("SLURM_STEP_ID") && !std::getenv("OMPI_COMM_WORLD_RANK");
   const std::string all = shell_line(given), command = shell_line({split + 1, given.end()});
-  return cat("this process was itself started by ", srun ? "srun" : "an MPI launcher",
+  return str("this process was itself started by ", srun ? "srun" : "an MPI launcher",
              "; either start it once: `lockstep launch ", all, "`, without ",
              srun ? "srun, in the job (it takes the job's hosts)" : "mpirun or srun", "; or leave launch out: `",
              srun ? "srun --mpi=pmix" : "mpirun -n N", " lockstep ", command, "`");
@@ -172,8 +172,8 @@ std::vector<std::string> coming_back(const Target& t, int64_t at_most) {
   };
   add("--resume");
   // Where it was derived from the first number of ranks, it must stay as it was: the bits depend on it.
-  if (!t.settings->config.given("batch.micro")) add(cat("batch.micro=", t.settings->batch.micro));
-  if (at_most >= 0) add(cat("--at-most=", at_most));
+  if (!t.settings->config.given("batch.micro")) add(str("batch.micro=", t.settings->batch.micro));
+  if (at_most >= 0) add(str("--at-most=", at_most));
   return out;
 }
 
@@ -231,15 +231,15 @@ bool is_ending(const Allocation& a) {
 void tell(const Target& t, const std::string& command, int code, const std::string& message) {
   if (command.empty()) return;
   ::setenv("LOCKSTEP_RUN", t.settings->run.dir.c_str(), 1);
-  ::setenv("LOCKSTEP_EXIT_CODE", cat(code).c_str(), 1);
+  ::setenv("LOCKSTEP_EXIT_CODE", str(code).c_str(), 1);
   ::setenv("LOCKSTEP_MESSAGE", message.c_str(), 1);
   const int status = std::system(shell_line({"timeout", "60", "sh", "-c", command}).c_str());
-  if (status != 0) log_warning(cat("the command '", command, "' failed"));
+  if (status != 0) log_warning(str("the command '", command, "' failed"));
   for (const char* name : {"LOCKSTEP_RUN", "LOCKSTEP_EXIT_CODE", "LOCKSTEP_MESSAGE"}) ::unsetenv(name);
 }
 
 std::string attempt_text(const JobPlace& p) {
-  return cat(p.ranks, p.ranks == 1 ? " rank" : " ranks", p.hosts.empty() ? "" : cat(" on ", hosts_text(p.hosts)));
+  return str(p.ranks, p.ranks == 1 ? " rank" : " ranks", p.hosts.empty() ? "" : str(" on ", hosts_text(p.hosts)));
 }
 
 // A job that is started, watched, and started again after a failure as often as it may be.
@@ -266,7 +266,7 @@ class LaunchedJob {
   // Returns the exit code.
   int run() {
     require_temporary_folder();
-    log_info(cat("starting ", attempt_text(place_), ": ", line()));
+    log_info(str("starting ", attempt_text(place_), ": ", line()));
     if (::isatty(STDERR_FILENO) && target_.settings) {
       options_.plain = false;  // one bar for all ranks: this one
       options_.progress = [this](const FlightStep& s) { draw(s); };
@@ -348,7 +348,7 @@ class LaunchedJob {
     const std::string host = absent_.ask(steady_now());
     if (host.empty()) return 0;
     growing_ = true;
-    log_info(cat(host, " answers again: the ranks save, and go on with it"));
+    log_info(str(host, " answers again: the ranks save, and go on with it"));
     return SIGUSR1;
   }
 
@@ -360,7 +360,7 @@ class LaunchedJob {
       shown.start = s.step;
       bar_ = std::make_unique<Progress>(shown);
     }
-    bar_->set(s.step, cat("loss ", fixed(s.loss, 4), "  ", short_number(s.items_per_s), " items/s"));
+    bar_->set(s.step, str("loss ", fixed(s.loss, 4), "  ", short_number(s.items_per_s), " items/s"));
   }
 
   // For `status` and `top`.
@@ -378,7 +378,7 @@ class LaunchedJob {
     decision_ = policy_.decide(v.code, last_step, equal_);
     absent_.add(v.lost_hosts);
     if (decision_.again) log_warning(v.text);
-    else log_error(v.advice.empty() ? v.text : cat(v.text, "; ", v.advice));
+    else log_error(v.advice.empty() ? v.text : str(v.text, "; ", v.advice));
   }
 
   bool goes_on_after(const AttemptResult& result) {
@@ -418,8 +418,8 @@ class LaunchedJob {
     }
     if (place_.ranks < options_.mpirun.ranks) require_memory(next, place_);
     prepare(words);
-    log_info(cat("attempt ", options_.number + 1, ": ", attempt_text(place_), ", from the newest valid checkpoint",
-                 equal_ >= 0 ? cat(" at or before step ", equal_) : ""));
+    log_info(str("attempt ", options_.number + 1, ": ", attempt_text(place_), ", from the newest valid checkpoint",
+                 equal_ >= 0 ? str(" at or before step ", equal_) : ""));
   }
 
   // Returns false where the job was asked to stop meanwhile.

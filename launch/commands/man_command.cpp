@@ -34,14 +34,14 @@ std::string plain(const std::string& text) {
     const bool begins = out.empty() || out.back() == '\n';
     if (c == '\\') out += "\\e";
     else if (c == '-') out += "\\-";
-    else if (begins && (c == '.' || c == '\'')) out += cat("\\&", std::string(1, c));
+    else if (begins && (c == '.' || c == '\'')) out += str("\\&", std::string(1, c));
     else out += c;
   }
   return out;
 }
 std::string bold(const std::string& text) { return "\\fB" + plain(text) + "\\fR"; }
 std::string item(const std::string& name, const std::string& meaning) {
-  return cat(".TP\n", name, "\n", plain(meaning), "\n");
+  return str(".TP\n", name, "\n", plain(meaning), "\n");
 }
 
 // The help of a form, filled; a line that follows a whole sentence begins anew.
@@ -55,40 +55,40 @@ std::string options(const Command& c) {
   for (const Option& o : c.options) {
     std::string names;
     for (const std::string& word : o.words()) names += (names.empty() ? "" : ", ") + bold(word);
-    out += item(cat(names, o.value.empty() ? "" : cat(" \\fI", plain(o.value), "\\fR")),
-                o.help + (o.standard.empty() || o.standard == "\n" ? "" : cat(" (default: ", o.standard, ")")));
+    out += item(str(names, o.value.empty() ? "" : str(" \\fI", plain(o.value), "\\fR")),
+                o.help + (o.standard.empty() || o.standard == "\n" ? "" : str(" (default: ", o.standard, ")")));
   }
   return out;
 }
 std::string usage(const Command& c) {
-  return cat(bold("lockstep " + c.name), plain(c.usage.substr(c.name.size())), "\n");
+  return str(bold("lockstep " + c.name), plain(c.usage.substr(c.name.size())), "\n");
 }
 
 std::string exit_status() {
   std::string out = ".SH EXIT STATUS\n";
-  for (const auto& [code, meaning] : kExitCodes) out += item(bold(cat(static_cast<int>(code))), std::string(meaning));
+  for (const auto& [code, meaning] : kExitCodes) out += item(bold(str(static_cast<int>(code))), std::string(meaning));
   return out;
 }
 std::string summary(const CommandEntry& e) {
   std::string out;
-  for (const auto& [form, what] : e.help) out += cat(out.empty() ? "" : "; ", what);
+  for (const auto& [form, what] : e.help) out += str(out.empty() ? "" : "; ", what);
   return out;
 }
 std::string title(const std::string& name) {
   std::string upper = name;
   for (char& c : upper)
     if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-  return cat(".TH ", plain(upper), " 1 \"\" \"lockstep ", kVersion, "\" \"User Commands\"\n.SH NAME\n");
+  return str(".TH ", plain(upper), " 1 \"\" \"lockstep ", kVersion, "\" \"User Commands\"\n.SH NAME\n");
 }
 
 std::string page_of(const CommandEntry& e) {
-  const std::string name = cat("lockstep-", e.name);
-  std::string out = cat(title(name), plain(name), " \\- ", plain(summary(e)), "\n.SH SYNOPSIS\n");
+  const std::string name = str("lockstep-", e.name);
+  std::string out = str(title(name), plain(name), " \\- ", plain(summary(e)), "\n.SH SYNOPSIS\n");
   const std::vector<Command> forms = e.forms();
   for (const Command& c : forms) out += usage(c) + ".br\n";
   out += ".SH DESCRIPTION\n";
   for (const Command& c : forms)
-    out += cat(forms.size() > 1 ? cat(".SS ", plain(c.name), "\n") : "", description(c), options(c));
+    out += str(forms.size() > 1 ? str(".SS ", plain(c.name), "\n") : "", description(c), options(c));
   return out + exit_status() + ".SH SEE ALSO\n.BR lockstep (1)\n";
 }
 
@@ -110,13 +110,13 @@ std::string whole_page() {
       "hold its data and its checkpoints. The commands run in the same way alone, with\n.B \\-\\-ranks\nwhere they "
       "have that option, and under mpirun. With the same batch.global and batch.micro, a run has the same result, bit "
       "by bit, at every number of ranks.\n.PP\n";
-  out += cat(plain("A key of the YAML file is overridden by "), bold("key.path=value"), " after the file.\n",
+  out += str(plain("A key of the YAML file is overridden by "), bold("key.path=value"), " after the file.\n",
              bold("lockstep config keys"), " lists all keys.\n.SH COMMANDS\n");
-  for (const Command& c : all_forms()) out += cat(".SS ", plain(c.usage), "\n", description(c), options(c));
+  for (const Command& c : all_forms()) out += str(".SS ", plain(c.usage), "\n", description(c), options(c));
   out += exit_status() + ".SH ENVIRONMENT\n";
   for (const Item& i : kEnvironment) out += item(bold(i.name), i.meaning);
   out += ".SH FILES\nIn the directory of a run (run.dir):\n";
-  for (const Item& i : kFiles) out += item(cat("\\fI", plain(i.name), "\\fR"), i.meaning);
+  for (const Item& i : kFiles) out += item(str("\\fI", plain(i.name), "\\fR"), i.meaning);
   return out + ".SH SEE ALSO\n.BR mpirun (1)\n";
 }
 

@@ -40,8 +40,8 @@ bool fits(const StepPlan& p, const Settings& s, int64_t limit) {
 
 // The keys that select this plan, in addition to those of the file; keys that would have no effect with it are reset.
 std::string words(const StepPlan& p, int ranks, const DataParallelOptions& file) {
-  std::string out = cat("sharding.level=", to_text(p.level));
-  if (file.group != 0) out += cat(" sharding.group=", p.level != ShardLevel::kNone && p.group < ranks ? p.group : 0);
+  std::string out = str("sharding.level=", to_text(p.level));
+  if (file.group != 0) out += str(" sharding.group=", p.level != ShardLevel::kNone && p.group < ranks ? p.group : 0);
   if (p.level == ShardLevel::kParameters) return out;
   if (file.gathered_limit_mb != 0) out += " sharding.gathered_limit=0";
   if (file.reshard_after_forward != Reshard::kAuto) out += " sharding.reshard_after_forward=auto";
@@ -56,7 +56,7 @@ std::string table(const std::vector<StepPlan>& plans) {
   for (MemoryUse use : shown) rows[0].emplace_back(use == MemoryUse::kInHost ? "in host" : to_text(use));
   rows[0].insert(rows[0].end(), {"peak", "saved copy", "sent/step"});
   for (const StepPlan& p : plans) {
-    rows.push_back({std::string(to_text(p.level)), cat(p.group)});
+    rows.push_back({std::string(to_text(p.level)), str(p.group)});
     for (MemoryUse use : shown) rows.back().push_back(bytes_text(p.stats.peak_of(use)));
     rows.back().push_back(bytes_text(device_peak(p.stats)));
     rows.back().push_back(bytes_text(p.copy));
@@ -83,9 +83,9 @@ std::string advice(const App& app, const Arguments& a, const Settings& settings,
       std::string changes;
       auto change = [&](const std::string& text) {
         overrides.push_back(text);
-        changes += cat(text, " ");
+        changes += str(text, " ");
       };
-      if (micro != settings.batch.micro) change(cat("batch.micro=", micro));
+      if (micro != settings.batch.micro) change(str("batch.micro=", micro));
       if (*recompute) change(recompute);
       if (changes.empty()) continue;
       auto changed = load_settings(app, ConfigTree::load(a.positional[0], overrides), ranks);
@@ -93,11 +93,11 @@ std::string advice(const App& app, const Arguments& a, const Settings& settings,
       const StepPlan p = plan_of(*changed, data, ranks, ranks > 1 ? ShardLevel::kParameters : ShardLevel::kNone, ranks);
       const int64_t peak = memory_of(p, settings.device.choice == DeviceChoice::kCpu);
       if (fits(p, settings, limit))
-        return cat("with ", changes, words(p, ranks, settings.parallel), " a rank would take ", bytes_text(peak), "\n");
+        return str("with ", changes, words(p, ranks, settings.parallel), " a rank would take ", bytes_text(peak), "\n");
       least = std::min(least.value_or(peak), peak);
     }
   if (!least) return "use more ranks\n";
-  return cat(recomputes.size() > 1 ? "neither recompute=block nor smaller micro-batches are enough"
+  return str(recomputes.size() > 1 ? "neither recompute=block nor smaller micro-batches are enough"
                                    : "smaller micro-batches are not enough",
              ": a rank takes at least ", bytes_text(*least), "; use more ranks\n");
 }
@@ -146,7 +146,7 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
     }
     return 0;
   }
-  print(cat(settings->model_name, " on ", ranks, ranks == 1 ? " rank" : " ranks", ", batch.global ",
+  print(str(settings->model_name, " on ", ranks, ranks == 1 ? " rank" : " ranks", ", batch.global ",
             settings->batch.global, ", batch.micro ", settings->batch.micro,
             "; memory of rank 0, the most that a rank sends\n\n", table(plans)));
   if (limit == 0) return 0;
@@ -154,8 +154,8 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
       std::find_if(plans.begin(), plans.end(), [&](const StepPlan& p) { return fits(p, *settings, limit); });
   print(
       first != plans.end()
-          ? cat("\n", bytes_text(limit), " are enough for ", words(*first, ranks, settings->parallel), "\n")
-          : cat("\n", bytes_text(limit), " are enough for no level; ", advice(app, a, *settings, data, ranks, limit)));
+          ? str("\n", bytes_text(limit), " are enough for ", words(*first, ranks, settings->parallel), "\n")
+          : str("\n", bytes_text(limit), " are enough for no level; ", advice(app, a, *settings, data, ranks, limit)));
   return 0;
 }
 

@@ -55,7 +55,7 @@ int launcher_terminal(int fd) {
   bool forwarded = ::fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) &&
                    (std::getenv("OMPI_COMM_WORLD_RANK") || std::getenv("PMI_RANK") || std::getenv("PMIX_RANK"));
   if (!forwarded) return -1;
-  std::string path = cat("/proc/", static_cast<int64_t>(::getppid()), "/fd/2");
+  std::string path = str("/proc/", static_cast<int64_t>(::getppid()), "/fd/2");
   // Only a terminal can be opened a second time without side effects, unlike a pipe or a log file.
   if (::stat(path.c_str(), &st) != 0 || !S_ISCHR(st.st_mode)) return -1;
   int terminal = ::open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
@@ -73,14 +73,14 @@ std::string format(const char* pattern, double v) {
 }
 
 std::string count_text(const ProgressView& v) {
-  if (v.total <= 0) return cat(v.done, " ", v.unit);
+  if (v.total <= 0) return str(v.done, " ", v.unit);
   std::string done = to_text(v.done), total = to_text(v.total);
-  return cat(std::string(total.size() - std::min(total.size(), done.size()), ' '), done, "/", total);
+  return str(std::string(total.size() - std::min(total.size(), done.size()), ' '), done, "/", total);
 }
 std::string percent_text(const ProgressView& v) {
   return format("%3.0f%%", std::floor(100.0 * static_cast<double>(v.done) / static_cast<double>(v.total)));
 }
-std::string rate_text(const ProgressView& v) { return cat(short_number(v.rate), " ", v.rate_unit, "/s"); }
+std::string rate_text(const ProgressView& v) { return str(short_number(v.rate), " ", v.rate_unit, "/s"); }
 
 }  // namespace
 
@@ -99,13 +99,13 @@ std::string short_time(double seconds) {
 }
 
 std::string live_line(const ProgressView& v, int width) {
-  std::string head = cat(printable(v.title), "  ", count_text(v));
-  if (v.total > 0) head += cat(" ", percent_text(v));
+  std::string head = str(printable(v.title), "  ", count_text(v));
+  if (v.total > 0) head += str(" ", percent_text(v));
   std::string tail;
-  if (!v.extra.empty()) tail += cat("  ", printable(v.extra));
-  if (v.rate >= 0) tail += cat("  ", rate_text(v));
-  tail += cat("  ", short_time(v.elapsed));
-  if (v.remaining >= 0) tail += cat(" left ", short_time(v.remaining));
+  if (!v.extra.empty()) tail += str("  ", printable(v.extra));
+  if (v.rate >= 0) tail += str("  ", rate_text(v));
+  tail += str("  ", short_time(v.elapsed));
+  if (v.remaining >= 0) tail += str(" left ", short_time(v.remaining));
   constexpr int kSmallest = 8, kLargest = 30;
   int room = width - columns(head) - columns(tail) - 3;  // a space and two brackets
   if (v.total > 0 && room >= kSmallest) {
@@ -115,20 +115,20 @@ std::string live_line(const ProgressView& v, int width) {
     std::string bar(static_cast<size_t>(full), '=');
     if (full < cells) bar += '>';
     bar.resize(static_cast<size_t>(cells), ' ');
-    head += cat(" [", bar, "]");
+    head += str(" [", bar, "]");
   }
   return cut(head + tail, width);
 }
 
 std::string plain_line(const ProgressView& v) {
-  std::string out = cat(printable(v.title), " ", v.total > 0 ? cat(v.done, "/", v.total, " ", v.unit) : count_text(v));
+  std::string out = str(printable(v.title), " ", v.total > 0 ? str(v.done, "/", v.total, " ", v.unit) : count_text(v));
   if (v.total > 0)
     out +=
-        cat(" (", format("%.0f", std::floor(100.0 * static_cast<double>(v.done) / static_cast<double>(v.total))), "%)");
-  if (!v.extra.empty()) out += cat(", ", printable(v.extra));
-  if (v.rate >= 0) out += cat(", ", rate_text(v));
-  out += cat(", ", short_time(v.elapsed));
-  if (v.remaining > 0) out += cat(", ", short_time(v.remaining), " left");
+        str(" (", format("%.0f", std::floor(100.0 * static_cast<double>(v.done) / static_cast<double>(v.total))), "%)");
+  if (!v.extra.empty()) out += str(", ", printable(v.extra));
+  if (v.rate >= 0) out += str(", ", rate_text(v));
+  out += str(", ", short_time(v.elapsed));
+  if (v.remaining > 0) out += str(", ", short_time(v.remaining), " left");
   return out;
 }
 
@@ -262,7 +262,7 @@ int Progress::width() const {
 
 void Progress::draw(double now) {
   // One column less than the width: writing the last column makes some terminals wrap.
-  write(cat("\r", live_line(view(now), width() - 1), "\x1b[K"));
+  write(str("\r", live_line(view(now), width() - 1), "\x1b[K"));
   drawn_ = now;
   shown_ = true;
 }

@@ -103,7 +103,7 @@ std::vector<Prompt> read_prompts(const std::string& path, const Vocabulary& voca
         require(!lines.too_long(), ExitCode::kBadData, "is longer than ", LineReader::kLongestLine >> 20, " MiB");
         out.push_back(prompt_of_object(line, vocabulary, form));
       } catch (const Error& e) {
-        throw e.with_message(cat(lines.place(), ": ", e.what()));
+        throw e.with_message(str(lines.place(), ": ", e.what()));
       }
   } else {
     std::ifstream in(path);
@@ -114,7 +114,7 @@ std::vector<Prompt> read_prompts(const std::string& path, const Vocabulary& voca
       try {
         out.push_back(prompt_of_text(line, vocabulary, form));
       } catch (const Error& e) {
-        throw e.with_message(cat(path, ": line ", out.size() + 1, ": ", e.what()));
+        throw e.with_message(str(path, ": line ", out.size() + 1, ": ", e.what()));
       }
     }
   }

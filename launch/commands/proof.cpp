@@ -20,7 +20,7 @@ constexpr int64_t kStretch = 1 << 20;  // elements that are read at a time
 
 bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
 
-std::string bits_line(double v) { return cat(std::bit_cast<uint64_t>(v)); }
+std::string bits_line(double v) { return str(std::bit_cast<uint64_t>(v)); }
 
 // Digests of all tensors, each summed over the parts of all ranks.
 std::map<std::string, Hash128> tensor_digests(const Trainer& trainer, Communicator& comm) {
@@ -30,8 +30,8 @@ std::map<std::string, Hash128> tensor_digests(const Trainer& trainer, Communicat
   part.erase(boxes, part.end());
   const std::vector<Hash128> digests = digests_of(part);
   std::string mine;
-  for (const auto& [name, h] : digest_shares(in_boxes, comm)) mine += cat(h.high, " ", h.low, " ", name, "\n");
-  for (size_t i = 0; i < part.size(); ++i) mine += cat(digests[i].high, " ", digests[i].low, " ", part[i].name, "\n");
+  for (const auto& [name, h] : digest_shares(in_boxes, comm)) mine += str(h.high, " ", h.low, " ", name, "\n");
+  for (size_t i = 0; i < part.size(); ++i) mine += str(digests[i].high, " ", digests[i].low, " ", part[i].name, "\n");
   std::map<std::string, Hash128> out;
   for (const std::string& text : all_gather_text(comm, mine, "digests")) {
     std::istringstream lines(text);
@@ -91,13 +91,13 @@ std::optional<ProofDifference> first_difference(const ProofRecord& a, const Proo
     if (names.empty() && !loss_differs) continue;
 
     ProofDifference d{step, names.empty() ? "" : names[0], names.empty() ? 0 : names.size() - 1, in_a.size(), ""};
-    const std::string when = step == 0 ? "in its initial values" : cat("after step ", step);
-    const std::string losses = loss_differs ? cat("the loss, ", loss_a, " and ", loss_b) : "";
-    if (names.empty()) d.text = cat("first differs in ", losses, ", of step ", step);
+    const std::string when = step == 0 ? "in its initial values" : str("after step ", step);
+    const std::string losses = loss_differs ? str("the loss, ", loss_a, " and ", loss_b) : "";
+    if (names.empty()) d.text = str("first differs in ", losses, ", of step ", step);
     else
-      d.text = cat("first differs ", when, " in ", d.tensor,
-                   d.others ? cat(" (and in ", d.others, " more of ", d.all, " tensors)") : "",
-                   loss_differs ? cat(", and in ", losses) : "");
+      d.text = str("first differs ", when, " in ", d.tensor,
+                   d.others ? str(" (and in ", d.others, " more of ", d.all, " tensors)") : "",
+                   loss_differs ? str(", and in ", losses) : "");
     return d;
   }
   if (a.digest == b.digest) return {};
@@ -122,7 +122,7 @@ std::optional<ProofElement> first_element(const Trainer& trainer, Communicator& 
   for (const StoredSlice& s : checkpoint.slices)
     if (s.name == tensor) shape = s.region.shape;
   const std::string line =
-      found ? cat(found->index, " ", std::bit_cast<uint32_t>(found->a), " ", std::bit_cast<uint32_t>(found->b)) : "";
+      found ? str(found->index, " ", std::bit_cast<uint32_t>(found->a), " ", std::bit_cast<uint32_t>(found->b)) : "";
   std::optional<ProofElement> first;
   for (const std::string& text : all_gather_text(comm, line, "elements")) {
     std::istringstream in(text);
@@ -151,7 +151,7 @@ std::pair<double, std::string> largest_relative_difference(const Trainer& traine
         }
       });
   std::string lines;
-  for (auto& [name, m] : mine) lines += cat(bits_line(m.first), " ", bits_line(m.second), " ", name, "\n");
+  for (auto& [name, m] : mine) lines += str(bits_line(m.first), " ", bits_line(m.second), " ", name, "\n");
   std::map<std::string, std::pair<double, double>> all;
   for (const std::string& text : all_gather_text(comm, lines, "differences")) {
     std::istringstream in(text);
@@ -181,10 +181,10 @@ std::string element_text(const ProofElement& e) {
   std::string place;
   int64_t rest = e.index;
   for (int i = e.shape.rank() - 1; i >= 0; --i) {
-    place = cat(rest % e.shape[i], place.empty() ? "" : ", ", place);
+    place = str(rest % e.shape[i], place.empty() ? "" : ", ", place);
     rest /= e.shape[i];
   }
-  return cat("element ", e.index, ", [", place, "] of ", e.shape);
+  return str("element ", e.index, ", [", place, "] of ", e.shape);
 }
 
 ProofRecord Proof::train(const Settings& settings, int ranks, const Span& span, const AtEnd& at_end) {

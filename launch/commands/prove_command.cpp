@@ -35,10 +35,10 @@ struct RankLayout {
   std::string level = "none", recompute = "none";
   std::unique_ptr<Settings> settings;
 
-  std::string level_text() const { return group ? cat(level, " ", ranks / group, "x", group) : level; }
+  std::string level_text() const { return group ? str(level, " ", ranks / group, "x", group) : level; }
   std::string name() const {
-    return cat(ranks, ranks == 1 ? " rank" : " ranks", ", ", level_text(),
-               recompute == "none" ? "" : cat(", recompute ", recompute));
+    return str(ranks, ranks == 1 ? " rank" : " ranks", ", ", level_text(),
+               recompute == "none" ? "" : str(", recompute ", recompute));
   }
 };
 
@@ -52,10 +52,10 @@ struct Row {
   std::pair<double, std::string> far = {};  // with reduce: fast, the largest relative difference and its tensor
 
   std::string join(const std::string& before, const std::string& after) const {
-    return before == after ? after : cat(before, " -> ", after);
+    return before == after ? after : str(before, " -> ", after);
   }
   std::string name() const {
-    return saved_by ? cat("saved with ", saved_by->name(), ", resumed with ", layout->name()) : layout->name();
+    return saved_by ? str("saved with ", saved_by->name(), ", resumed with ", layout->name()) : layout->name();
   }
 };
 
@@ -130,8 +130,8 @@ class LayoutMaker {
             ": 0 makes micro-batches depend on the number of ranks, and batch.global: ", batch_.global,
             " does not divide by ", ranks, " ranks; set batch.micro, or other --ranks");
     const int64_t share = batch_.global / ranks;
-    own_.push_back(cat("batch.micro=", share));
-    notes.push_back(cat("batch.micro is 0, a share for each rank: set to ", share, " here, the share of ", ranks,
+    own_.push_back(str("batch.micro=", share));
+    notes.push_back(str("batch.micro is 0, a share for each rank: set to ", share, " here, the share of ", ranks,
                         ranks == 1 ? " rank" : " ranks"));
   }
 
@@ -141,9 +141,9 @@ class LayoutMaker {
     l->ranks = ranks, l->group = group, l->level = level, l->recompute = mode;
     // The file's own sharding keys apply to its own level only.
     std::vector<std::string> all = own_;
-    all.push_back(cat("sharding.level=", level));
-    all.push_back(cat("sharding.group=", group));
-    all.push_back(cat("recompute=", mode));
+    all.push_back(str("sharding.level=", level));
+    all.push_back(str("sharding.group=", group));
+    all.push_back(str("recompute=", mode));
     if (level != "parameters")
       all.insert(all.end(), {"sharding.reshard_after_forward=auto", "sharding.gathered_limit=0"});
     all.insert(all.end(), more.begin(), more.end());
@@ -268,14 +268,14 @@ class Prover {
       }
     // All ranks train the two runs again, up to that step.
     const std::string agreed = broadcast_text(
-        world_, where ? cat(worst, " ", where->step, " ", where->tensor) : std::string(), 0, "where runs differ");
+        world_, where ? str(worst, " ", where->step, " ", where->tensor) : std::string(), 0, "where runs differ");
     if (!agreed.empty()) name_element(agreed);
     return differ;
   }
 
  private:
   Checkpoint saved(const std::string& folder, int64_t step) const {
-    return open_checkpoint(*temp_dir_ / cat(folder, "/", checkpoint_name(step)));
+    return open_checkpoint(*temp_dir_ / str(folder, "/", checkpoint_name(step)));
   }
 
   void save(const Trainer& trainer, Communicator& comm, const std::string& folder) const {
@@ -290,7 +290,7 @@ class Prover {
     const ProofRecord before =
         train(*row.saved_by, {"", 0, plan_.half}, [&](Trainer& t, Communicator& comm) { save(t, comm, "half"); });
     ProofRecord record =
-        train(*row.layout, {*temp_dir_ / cat("half/", checkpoint_name(plan_.half)), plan_.half, last}, at_end);
+        train(*row.layout, {*temp_dir_ / str("half/", checkpoint_name(plan_.half)), plan_.half, last}, at_end);
     record.seconds += before.seconds;
     return record;
   }
@@ -309,7 +309,7 @@ class Prover {
     Row &first = rows_[0], &other = rows_[worst];
     if (!temp_dir_) temp_dir_.emplace(world_);
     if (world_.rank() == 0)
-      log_info(cat("training two of them again, up to step ", step, ", to find the first element that differs"));
+      log_info(str("training two of them again, up to step ", step, ", to find the first element that differs"));
     std::optional<ProofElement> element;
     const ProofRecord a = train(first, step, [&](Trainer& t, Communicator& comm) { save(t, comm, "first"); });
     const ProofRecord b = train(other, step, [&](Trainer& t, Communicator& comm) {
@@ -321,11 +321,11 @@ class Prover {
     };
     std::string& text = other.difference;
     if (element)
-      text += cat("; ", element_text(*element), ": ", bits_text(element->a), " with ", first.name(), ", ",
+      text += str("; ", element_text(*element), ": ", bits_text(element->a), " with ", first.name(), ", ",
                   bits_text(element->b), " here");
     for (auto& [row, again] : {std::pair{&first, &a}, std::pair{&other, &b}})
       if (!repeats(*again, row->record))
-        text += cat("; ", row->name(), " does not even repeat itself: trained again, it gave other values");
+        text += str("; ", row->name(), " does not even repeat itself: trained again, it gave other values");
   }
 
   const ProofPlan& plan_;
@@ -352,12 +352,12 @@ std::string table(const ProofPlan& plan, const std::vector<Row>& rows) {
     const RankLayout &l = *row.layout, &f = row.saved_by ? *row.saved_by : l;
     const bool first = &row == &rows[0];
     std::string result = to_hex(row.record.digest);
-    if (plan.fast) result = first ? "0" : cat(with_digits("%.2g", row.far.first), " in ", row.far.second);
+    if (plan.fast) result = first ? "0" : str(with_digits("%.2g", row.far.first), " in ", row.far.second);
     std::string verdict = first ? (plan.fast ? "exact" : "") : plan.fast ? "" : "equal";
     if (!row.difference.empty()) verdict = "DIFFERS";
-    if (row.saved_by) verdict += cat(verdict.empty() ? "" : ", ", "saved and resumed after step ", plan.half);
-    lines.push_back({row.join(cat(f.ranks), cat(l.ranks)), row.record.backend, row.join(f.level_text(), l.level_text()),
-                     l.recompute, cat(l.settings->batch.micro), result, with_digits("%.6f", row.record.losses.back()),
+    if (row.saved_by) verdict += str(verdict.empty() ? "" : ", ", "saved and resumed after step ", plan.half);
+    lines.push_back({row.join(str(f.ranks), str(l.ranks)), row.record.backend, row.join(f.level_text(), l.level_text()),
+                     l.recompute, str(l.settings->batch.micro), result, with_digits("%.6f", row.record.losses.back()),
                      with_digits("%.2f", row.record.seconds), verdict});
   }
   std::string out;
@@ -409,27 +409,27 @@ std::string json(const ProofPlan& plan, const std::vector<Row>& rows, const std:
 // Prints the result; returns the problem in one line, or an empty text.
 std::string conclude(const ProofPlan& plan, const std::vector<Row>& rows, int64_t differ) {
   const auto runs = static_cast<int64_t>(rows.size());
-  std::string verdict = differ ? cat(differ, " of ", runs, " runs differ from the first") : "one digest";
+  std::string verdict = differ ? str(differ, " of ", runs, " runs differ from the first") : "one digest";
   if (plan.fast && !differ) verdict = "reduce: fast does not promise equal bits; the differences are those above";
-  if (plan.fast && differ) verdict = cat(differ, " of ", runs, " runs hold values that are not finite");
+  if (plan.fast && differ) verdict = str(differ, " of ", runs, " runs hold values that are not finite");
   if (plan.json) {
     print(json(plan, rows, verdict, differ));
   } else {
     const Settings& s = *rows[0].layout->settings;
-    std::string text = cat("\n", s.model_name, ", ", plan.steps, plan.steps == 1 ? " step" : " steps",
+    std::string text = str("\n", s.model_name, ", ", plan.steps, plan.steps == 1 ? " step" : " steps",
                            ", batch.global ", s.batch.global, ", ", ceil_div(s.batch.global, s.batch.micro),
                            " micro-batches of ", s.batch.micro, " samples per step\n");
     for (const std::string& note : plan.notes) text += note + "\n";
     text += "\n" + table(plan, rows) + "\n";
     for (const Row& row : rows)
-      if (!row.difference.empty()) text += cat(row.name(), ": ", row.difference, "\n");
+      if (!row.difference.empty()) text += str(row.name(), ": ", row.difference, "\n");
     const int64_t skipped = rows[0].record.skipped;
     if (skipped > 0)
-      text += cat(skipped, " of ", plan.steps,
+      text += str(skipped, " of ", plan.steps,
                   " steps had no finite gradient and changed nothing, so this result proves little\n");
-    print(cat(text, verdict, plan.fast || differ ? "" : cat(": ", runs, " runs"), "\n"));
+    print(str(text, verdict, plan.fast || differ ? "" : str(": ", runs, " runs"), "\n"));
   }
-  return differ ? cat("prove: ", verdict) : "";
+  return differ ? str("prove: ", verdict) : "";
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ ProgressOptions options_of(const RunView& run) {
 class ProgressObserver final : public RunObserver {
  public:
   explicit ProgressObserver(const RunView& run) : progress_(options_of(run)) {}
-  void step(const RunStep& s) override { progress_.set(s.report.step, cat("loss ", fixed(s.report.result.loss, 4))); }
+  void step(const RunStep& s) override { progress_.set(s.report.step, str("loss ", fixed(s.report.result.loss, 4))); }
   void pause() override { progress_.pause(); }
   void end() override { progress_.finish(); }
 

@@ -46,36 +46,36 @@ Seen see(const std::string& dir) {
 std::string member(const JsonObject& o, std::string_view key) {
   const JsonValue* v = find_member(o, key);
   if (const auto* s = v ? std::get_if<std::string>(v) : nullptr) return *s;
-  if (const auto* i = v ? std::get_if<int64_t>(v) : nullptr) return cat(*i);
+  if (const auto* i = v ? std::get_if<int64_t>(v) : nullptr) return str(*i);
   if (const auto* d = v ? std::get_if<double>(v) : nullptr) return fixed(*d, 1);
   return {};
 }
 
 std::string summary(const std::string& dir, const Seen& s) {
   const RunStatus& r = s.run;
-  std::string out = cat(dir, ": ", s.state());
+  std::string out = str(dir, ": ", s.state());
   if (s.job) {
-    out += cat(", job ", s.job->id, " of ", s.job->scheduler);
+    out += str(", job ", s.job->id, " of ", s.job->scheduler);
     if (!s.job_state.state.empty())
-      out += cat(" is ", s.job_state.state, " (", s.job_state.reason, "), ", s.job_state.left, " left");
+      out += str(" is ", s.job_state.state, " (", s.job_state.reason, "), ", s.job_state.left, " left");
     else out += " has ended";
   }
-  if (r.process > 0) out += cat(", process ", r.process, " on ", r.host);
+  if (r.process > 0) out += str(", process ", r.process, " on ", r.host);
   if (const std::string attempt = member(r.launcher, "attempt"); !attempt.empty() && attempt != "1")
-    out += cat(", attempt ", attempt);
+    out += str(", attempt ", attempt);
   out += "\n";
   if (!r.losses.empty()) {
-    out += cat("step          ", r.step, r.total > 0 ? cat(" of ", r.total) : "", ", ", short_time(r.metrics_age_s),
+    out += str("step          ", r.step, r.total > 0 ? str(" of ", r.total) : "", ", ", short_time(r.metrics_age_s),
                " ago\n");
-    out += cat("loss          ", fixed(r.loss, 4), "\n");
+    out += str("loss          ", fixed(r.loss, 4), "\n");
     if (r.validation_loss >= 0)
-      out += cat("validation    ", fixed(r.validation_loss, 4), " after step ", r.validation_step, "\n");
-    out += cat("rate          ", short_number(r.rate), " ", r.rate_unit, "/s\n");
+      out += str("validation    ", fixed(r.validation_loss, 4), " after step ", r.validation_step, "\n");
+    out += str("rate          ", short_number(r.rate), " ", r.rate_unit, "/s\n");
     if (s.state() == "running" && r.total > r.step)
-      out += cat("left          ", short_time(static_cast<double>(r.total - r.step) * r.step_ms / 1e3), "\n");
+      out += str("left          ", short_time(static_cast<double>(r.total - r.step) * r.step_ms / 1e3), "\n");
   }
-  if (!r.checkpoint.empty()) out += cat("checkpoint    ", r.checkpoint, ", ", short_time(r.checkpoint_age_s), " ago\n");
-  if (!r.failure.empty()) out += cat("failure       exit code ", r.failure_code, ": ", r.failure, "\n");
+  if (!r.checkpoint.empty()) out += str("checkpoint    ", r.checkpoint, ", ", short_time(r.checkpoint_age_s), " ago\n");
+  if (!r.failure.empty()) out += str("failure       exit code ", r.failure_code, ": ", r.failure, "\n");
   return out;
 }
 
@@ -158,7 +158,7 @@ class Screen {
 std::string view(const std::string& dir, const Seen& s, int width) {
   std::string out = summary(dir, s);
   if (!s.run.losses.empty())
-    out += cat("\nloss  ", sparkline(s.run.losses, static_cast<size_t>(std::max(10, width - 8))), "\n");
+    out += str("\nloss  ", sparkline(s.run.losses, static_cast<size_t>(std::max(10, width - 8))), "\n");
   if (const std::string table = rank_table(s.run); !table.empty()) out += "\n" + table;
   return out;
 }
@@ -248,13 +248,13 @@ int cancel_command(const App&, const std::vector<std::string>& given) {
     if (!open_to_append(mark)) fail_write(mark, errno);
     for (const std::string& id : ids) {
       cancel_job(s.job->scheduler, id);
-      print(cat("cancelled job ", id, "; if it was running, it saves first\n"));
+      print(str("cancelled job ", id, "; if it was running, it saves first\n"));
     }
     return 0;
   }
   require(s.run.state == "running", ExitCode::kUsage, dir, ": nothing to cancel, it is ", s.run.state);
   const int64_t process = ask_to_end(dir, s.run);
-  print(cat("asked process ", process, " to save and end\n"));
+  print(str("asked process ", process, " to save and end\n"));
   return 0;
 }
 

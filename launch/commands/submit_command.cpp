@@ -71,12 +71,12 @@ std::vector<std::string> job_command(const Arguments& a, const BatchJob& job, in
   std::vector<std::string> out{program};
   const auto add = [&](const std::vector<std::string>& words) { out.insert(out.end(), words.begin(), words.end()); };
   const auto add_time = [&] {  // PBS sends no signal before the limit
-    if (job.scheduler == "pbs") add({"--time", cat(std::max<int64_t>(1, job.seconds - job.warning))});
+    if (job.scheduler == "pbs") add({"--time", str(std::max<int64_t>(1, job.seconds - job.warning))});
   };
   if (sweep.empty()) {
-    add({"launch", "-n", cat(ranks), "--restarts", cat(restarts)});
+    add({"launch", "-n", str(ranks), "--restarts", str(restarts)});
     for (const char* option : {"remote-shell", "interface"})
-      if (!a.text(option).empty()) add({cat("--", option), a.text(option)});
+      if (!a.text(option).empty()) add({str("--", option), a.text(option)});
     add_time();
     add({"--", "train", a.positional[0]});
     add(a.rest());
@@ -84,7 +84,7 @@ std::vector<std::string> job_command(const Arguments& a, const BatchJob& job, in
   } else {
     add({"sweep", a.positional[0]});
     add(a.rest());
-    add({"--dir", sweep, "--ranks", cat(ranks)});
+    add({"--dir", sweep, "--ranks", str(ranks)});
     add_time();
     add({"--array"});
   }
@@ -104,7 +104,7 @@ std::string template_of(const Arguments& a) {
 void submit(const BatchJob& job, const std::string& dir, const std::string& script) {
   if (const auto before = submitted_job(dir))
     if (const JobState s = job_state(before->scheduler, before->id); !s.state.empty())
-      throw Error(ExitCode::kOutputLocked, cat("run.dir ", dir, " belongs to job ", before->id, ", which is ", s.state,
+      throw Error(ExitCode::kOutputLocked, str("run.dir ", dir, " belongs to job ", before->id, ", which is ", s.state,
                                                ": cancel it, or choose another run.dir"));
   std::error_code error;
   std::filesystem::create_directories(job.folder, error);
@@ -114,8 +114,8 @@ void submit(const BatchJob& job, const std::string& dir, const std::string& scri
   replace_file(path, script);
   const std::string id = submit_script(job, path);
   keep_submitted_job(dir, {job.scheduler, id});
-  print(cat("job ", id, "\n"));
-  log_info(cat("submitted ", path, " as job ", id, "; see it by `lockstep status ", dir, "`"));
+  print(str("job ", id, "\n"));
+  log_info(str("submitted ", path, " as job ", id, "; see it by `lockstep status ", dir, "`"));
 }
 
 }  // namespace

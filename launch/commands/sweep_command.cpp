@@ -51,7 +51,7 @@ Words visible_gpus(const Settings& s) {
     std::istringstream list(limit);
     for (std::string word; std::getline(list, word, ',');) out.push_back(word);
   } else {
-    for (int i = 0; backend && i < backend->count(); ++i) out.push_back(cat(i));
+    for (int i = 0; backend && i < backend->count(); ++i) out.push_back(str(i));
   }
   return backend ? out : Words{};
 }
@@ -72,12 +72,12 @@ Share share_of(const Settings& s, int64_t asked_jobs, int ranks) {
 Words command_of(const SweepSpec& spec, const std::string& dir, int64_t point, int64_t threads) {
   Words words{own_path()};
   const bool processes = spec.ranks > 1 && mpi_built();
-  if (processes) words.insert(words.end(), {"launch", "-n", cat(spec.ranks), "--"});
+  if (processes) words.insert(words.end(), {"launch", "-n", str(spec.ranks), "--"});
   words.insert(words.end(), {"train", spec.file});
   for (const std::string& o : spec.grid.overrides(point)) words.push_back(o);
-  words.push_back(cat("run.dir=", dir));
-  if (threads > 0) words.push_back(cat("compute.threads=", threads));
-  if (spec.ranks > 1 && !processes) words.insert(words.end(), {"--ranks", cat(spec.ranks)});
+  words.push_back(str("run.dir=", dir));
+  if (threads > 0) words.push_back(str("compute.threads=", threads));
+  if (spec.ranks > 1 && !processes) words.insert(words.end(), {"--ranks", str(spec.ranks)});
   words.push_back("--resume");
   return words;
 }
@@ -113,7 +113,7 @@ class Sweep {
     total_ = static_cast<int64_t>(points.size());
     done_ = total_ - static_cast<int64_t>(waiting.size());
     if (done_ > 0)
-      log_info(cat(done_, " of ", total_, total_ == 1 ? " point has" : " points have", " finished before"));
+      log_info(str(done_, " of ", total_, total_ == 1 ? " point has" : " points have", " finished before"));
     for (;;) {
       bool held = false;  // are those that could start
       while (!stopping_ && !waiting.empty() && !free_slots_.empty()) {
@@ -142,14 +142,14 @@ class Sweep {
   };
 
   std::string named(int64_t point) const {
-    return cat("point ", SweepRecord::name(point), " (", record_.spec().grid.text(point), ")");
+    return str("point ", SweepRecord::name(point), " (", record_.spec().grid.text(point), ")");
   }
 
   // By a process that still saves, as those of a sweep that was killed do; it is named.
   bool is_held(int64_t point) {
     const std::string owner = RunDir::holder(record_.point_dir(point));
     if (!owner.empty() && told_.insert(point).second)
-      log_info(cat(named(point), ": ", owner, " still works in ", record_.point_dir(point),
+      log_info(str(named(point), ": ", owner, " still works in ", record_.point_dir(point),
                    "; it is waited for, as one is that an earlier sweep left and that saves"));
     return !owner.empty();
   }
@@ -162,7 +162,7 @@ class Sweep {
       const int code = static_cast<int>(e.code());
       record_.write_end(point, {code, record_.end_of(point).value_or(PointEnd()).seconds});
       failures_[point] = code;
-      return log_warning(cat(named(point), ": not started: ", e.what(), "; ", ++done_, " of ", total_));
+      return log_warning(str(named(point), ": not started: ", e.what(), "; ", ++done_, " of ", total_));
     }
     const Descriptor log = open_to_append(record_.log(point));
     if (!log) fail_write(record_.log(point), errno);
@@ -196,7 +196,7 @@ class Sweep {
       }
     }
     if (signal > 0 && signal != SIGCHLD) {
-      if (!stopping_) log_info(cat("stopping: ", running_.size(), " points save and end"));
+      if (!stopping_) log_info(str("stopping: ", running_.size(), " points save and end"));
       stopping_ = true;
       for (const auto& [child, _] : running_) ::kill(child, SIGTERM);
     }
@@ -221,19 +221,19 @@ class Sweep {
     const std::string what = named(r.point);
     if (stopped && stopping_) {
       interrupted_ = true;
-      return log_info(cat(what, ": stopped"));
+      return log_info(str(what, ": stopped"));
     }
     ++done_;
-    const std::string of = cat("; ", done_, " of ", total_);
+    const std::string of = str("; ", done_, " of ", total_);
     if (code == 0) {
       const PointResult result = record_.result(r.point);
       char loss[32];
       std::snprintf(loss, sizeof loss, "%.4f", result.loss.value_or(0));
-      return log_info(cat(what, ": ", result.validation ? "validation loss " : "loss ", result.loss ? loss : "unknown",
+      return log_info(str(what, ": ", result.validation ? "validation loss " : "loss ", result.loss ? loss : "unknown",
                           ", step ", result.steps, of));
     }
     failures_[r.point] = end.code;
-    log_warning(cat(what, killed ? cat(": killed by signal ", WTERMSIG(status)) : cat(": exit code ", end.code),
+    log_warning(str(what, killed ? str(": killed by signal ", WTERMSIG(status)) : str(": exit code ", end.code),
                     ", see ", record_.log(r.point), of));
   }
 
@@ -260,9 +260,9 @@ void print_results(const SweepRecord& record, bool as_json) {
 
 void print_plan(const SweepSpec& spec, const std::string& dir, bool as_json, int64_t threads) {
   for (int64_t p = 0; p < spec.grid.points(); ++p) {
-    const std::string place = cat(dir, "/", SweepRecord::name(p));
+    const std::string place = str(dir, "/", SweepRecord::name(p));
     const std::string line = shell_line(command_of(spec, place, p, threads));
-    if (!as_json) print(cat(SweepRecord::name(p), "  ", spec.grid.text(p), "\n    ", line, "\n"));
+    if (!as_json) print(str(SweepRecord::name(p), "  ", spec.grid.text(p), "\n    ", line, "\n"));
     else
       print(json_line({{"point", p}, {"dir", place}, {"values", values_json(spec.grid, p)}, {"command", line}}) + "\n");
   }
@@ -331,7 +331,7 @@ int sweep_command(const App& app, const std::vector<std::string>& given) {
   for (int64_t p = 0; p < spec.grid.points(); ++p)
     if (!one || p == point) points.push_back(p);
   if (!one)
-    log_info(cat(points.size(), points.size() == 1 ? " point, " : " points, ", share.jobs, " at a time, into ", dir));
+    log_info(str(points.size(), points.size() == 1 ? " point, " : " points, ", share.jobs, " at a time, into ", dir));
   const int code = Sweep(record, share, data, a.integer("time", 0)).run(points);
   if (!one && code != static_cast<int>(ExitCode::kSaved)) print_results(record, a.has("json"));
   return code;

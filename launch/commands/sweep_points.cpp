@@ -19,7 +19,7 @@ std::string lines_with(const std::string& text, const std::function<bool(std::st
   for (size_t at = 0, end; at < text.size(); at = end + 1) {
     end = std::min(text.find('\n', at), text.size());
     const std::string_view line = std::string_view(text).substr(at, end - at);
-    if (wanted(line)) out += cat(line, "\n");
+    if (wanted(line)) out += str(line, "\n");
   }
   return out;
 }
@@ -46,7 +46,7 @@ const Datasets* ModelTrials::open(const std::shared_ptr<Settings>& settings, con
     const WithStream with(stream);
     o.sets = &o.data->open(*make_plan_communicator(0, 1));
   } catch (const Error& e) {
-    log_warning(cat("the data of ", what, " cannot be opened: ", e.what(), "; its model is not checked"));
+    log_warning(str("the data of ", what, " cannot be opened: ", e.what(), "; its model is not checked"));
   }
   return o.sets;
 }
@@ -65,15 +65,15 @@ SweepPoints check_points(const App& app, const SweepSpec& spec) {
   Hasher128 all;
   ModelTrials trials;
   for (int64_t p = 0; p < spec.grid.points(); ++p) {
-    const std::string what = cat("point ", SweepRecord::name(p), " (", spec.grid.text(p), ")");
+    const std::string what = str("point ", SweepRecord::name(p), " (", spec.grid.text(p), ")");
     try {
       std::shared_ptr<Settings> s = load_settings(app, ConfigTree::load(spec.file, spec.grid.overrides(p)), spec.ranks);
-      const std::string text = cat(s->config.math_text(), "train.steps: ", s->train.steps, "\n");
+      const std::string text = str(s->config.math_text(), "train.steps: ", s->train.steps, "\n");
       all.update(text.data(), text.size());
       out.data.push_back(s->data);
       trials.add(std::move(s), spec.ranks, what);
     } catch (const Error& e) {
-      throw Error(e.code(), cat(what, ": ", e.what()));
+      throw Error(e.code(), str(what, ": ", e.what()));
     }
   }
   out.configuration = to_hex(all.digest());

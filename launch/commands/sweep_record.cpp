@@ -113,7 +113,7 @@ SweepRecord::SweepRecord(std::string dir, SweepSpec spec, bool together)
     require(other && *other == value, ExitCode::kOutputLocked, dir_, " holds another sweep: its ",
             key == "grid" || key == "points"
                 ? std::string("keys and values")
-                : cat(key, key == "configuration" ? " (files or keys that shape results)" : ""),
+                : str(key, key == "configuration" ? " (files or keys that shape results)" : ""),
             " differ; repeat the command as it was, or choose another --dir");
   }
 }
@@ -218,8 +218,8 @@ std::vector<std::vector<std::string>> SweepRecord::cells(const std::vector<Point
     rows.push_back({name(r.point)});
     for (const std::string& value : spec_.grid.values(r.point)) rows.back().push_back(value);
     rows.back().insert(rows.back().end(), {r.loss ? shown(*r.loss, 4) : none, r.best ? shown(*r.best, 4) : none,
-                                           r.validation ? "validation" : "training", cat(r.steps),
-                                           r.end ? shown(r.end->seconds, 1) : none, r.end ? cat(r.end->code) : none});
+                                           r.validation ? "validation" : "training", str(r.steps),
+                                           r.end ? shown(r.end->seconds, 1) : none, r.end ? str(r.end->code) : none});
   }
   return rows;
 }

@@ -48,7 +48,7 @@ int encode_text(const Arguments& a) {
   int64_t count = 0;
   const auto show = [&] {
     std::string line;
-    for (int32_t id : ids) line += cat(count++ > 0 ? " " : "", id);
+    for (int32_t id : ids) line += str(count++ > 0 ? " " : "", id);
     if (!line.empty()) print(line);
     ids.clear();
   };
@@ -138,15 +138,15 @@ int train_tokenizer(const Arguments& a) {
   }
   pending.commit();
   if (pairs.size() < options.vocabulary)
-    log_warning(cat(output, ": has ", pairs.size(), " tokens, fewer than --vocab-size: no other pair occurs twice"));
-  print(cat("vocabulary: ", pairs.size(), "\nmerges: ", pairs.tables().merges.size(), "\n"));
+    log_warning(str(output, ": has ", pairs.size(), " tokens, fewer than --vocab-size: no other pair occurs twice"));
+  print(str("vocabulary: ", pairs.size(), "\nmerges: ", pairs.tables().merges.size(), "\n"));
   return 0;
 }
 
 std::string added_text(const std::vector<AddedToken>& tokens) {
   std::string out;
   for (const AddedToken& t : tokens)
-    out += cat(t.special ? "special token " : "added token ", t.id, ": ", escaped(t.text, Lines::kEscape), "\n");
+    out += str(t.special ? "special token " : "added token ", t.id, ": ", escaped(t.text, Lines::kEscape), "\n");
   return out;
 }
 
@@ -155,8 +155,8 @@ std::string normalizer_text(const BertRules& rules) {
   for (const auto& [is, what] :
        {std::pair(rules.clean, "clean text"), std::pair(rules.ideographs, "ideographs alone"),
         std::pair(rules.strip_accents, "without accents"), std::pair(rules.lowercase, "lower case")})
-    if (is) out += cat(out.empty() ? "" : ", ", what);
-  return cat("normalizer: ", out.empty() ? "none" : out, "\n");
+    if (is) out += str(out.empty() ? "" : ", ", what);
+  return str("normalizer: ", out.empty() ? "none" : out, "\n");
 }
 
 int describe_tokenizer(const Arguments& a) {
@@ -187,11 +187,11 @@ int describe_tokenizer(const Arguments& a) {
     print(json_line(out) + "\n");
     return 0;
   }
-  std::string text = cat("level: ", to_text(vocabulary->level()), "\nvocabulary: ", vocabulary->size(), "\n");
+  std::string text = str("level: ", to_text(vocabulary->level()), "\nvocabulary: ", vocabulary->size(), "\n");
   if (const BytePairs* pairs = vocabulary->pairs()) {
     const BpeTables& t = pairs->tables();
-    text += cat("merges: ", t.merges.size(), t.ignore_merges ? ", not for words that are tokens\n" : "\n");
-    for (const std::string& p : t.patterns) text += cat("pattern: ", p, "\n");
+    text += str("merges: ", t.merges.size(), t.ignore_merges ? ", not for words that are tokens\n" : "\n");
+    for (const std::string& p : t.patterns) text += str("pattern: ", p, "\n");
     text += added_text(t.added);
   }
   if (const WordPieces* words = vocabulary->words()) {
@@ -199,7 +199,7 @@ int describe_tokenizer(const Arguments& a) {
     text += added_text(words->tables().added);
   }
   for (size_t i = 0; i < tokens.size(); ++i)
-    text += cat("token ", i, ": '", escaped(std::get<std::string>(tokens[i]), Lines::kEscape), "'\n");
+    text += str("token ", i, ": '", escaped(std::get<std::string>(tokens[i]), Lines::kEscape), "'\n");
   print(text);
   return 0;
 }

@@ -93,11 +93,11 @@ void Config::list_unused(const ConfigNode& map, const std::string& prefix, std::
       if (!k.condition.empty() && k.key == key && why.find(k.condition) == std::string::npos)
         why += (why.empty() ? "" : " or ") + k.condition;
     if (!why.empty()) {
-      problems.push_back(cat(child.where(), ": ", key, ": key without effect in this run: it ", why));
+      problems.push_back(str(child.where(), ": ", key, ": key without effect in this run: it ", why));
       continue;
     }
     if (section) {
-      problems.push_back(cat(child.where(), ": ", key, " is a section: put its keys below it, indented"));
+      problems.push_back(str(child.where(), ": ", key, " is a section: put its keys below it, indented"));
       continue;
     }
     std::vector<std::string> candidates;
@@ -109,7 +109,7 @@ void Config::list_unused(const ConfigNode& map, const std::string& prefix, std::
         candidates.push_back(k.key.substr(0, dot));
       }
     }
-    problems.push_back(cat(child.where(), ": unknown key ", key.substr(0, 200), did_you_mean(key, candidates)));
+    problems.push_back(str(child.where(), ": unknown key ", key.substr(0, 200), did_you_mean(key, candidates)));
   }
 }
 
@@ -121,15 +121,15 @@ void Config::finish() const {
   constexpr size_t kShown = 10;
   std::string message;
   for (size_t i = 0; i < std::min(problems.size(), kShown); ++i) message += (i ? "\n" : "") + problems[i];
-  if (problems.size() > kShown) message += cat("\n... and ", problems.size() - kShown, " more such keys");
+  if (problems.size() > kShown) message += str("\n... and ", problems.size() - kShown, " more such keys");
   throw Error(ExitCode::kConfig, message);
 }
 
 void Config::resolve(const std::string& key, int64_t value, const std::string& why) {
   for (Value& v : values_) {
     if (v.key != key) continue;
-    v.origin += cat(", where ", v.text, " stands for ", why);
-    v.text = v.math_text = cat(value);
+    v.origin += str(", where ", v.text, " stands for ", why);
+    v.text = v.math_text = str(value);
     v.json = value;
     return;
   }
@@ -140,7 +140,7 @@ bool Config::given(const std::string& key) const { return node_at(key) != nullpt
 
 std::string Config::place(const std::string& key) const {
   const ConfigNode* node = node_at(key);
-  return node ? cat(node->where(), ": ", key) : key + " (default)";
+  return node ? str(node->where(), ": ", key) : key + " (default)";
 }
 
 }  // namespace lockstep

@@ -45,18 +45,18 @@ bool is_utf8(std::string_view text) {
 
 void check_config_text(std::string_view text, const std::string& name, bool has_lines) {
   auto fail = [&](int line, std::string_view what) {
-    throw Error(ExitCode::kConfig, cat(name, line > 0 ? cat(":", line) : std::string(), ": ", what));
+    throw Error(ExitCode::kConfig, str(name, line > 0 ? str(":", line) : std::string(), ": ", what));
   };
   int line = has_lines ? 1 : 0;
   if (static_cast<int64_t>(text.size()) > ConfigTree::kMaxBytes)
-    fail(0, cat("larger than ", ConfigTree::kMaxBytes, " bytes: not a configuration"));
+    fail(0, str("larger than ", ConfigTree::kMaxBytes, " bytes: not a configuration"));
   int punctuation = 0, open = 0;
   for (size_t i = 0; i < text.size();) {
     unsigned char c = static_cast<unsigned char>(text[i]);
     size_t length = utf8_length(text, i);
     if (length == 0) fail(line, "not UTF-8: save the file with UTF-8 encoding");
     if ((c < 0x20 && c != '\n' && c != '\t' && c != '\r') || c == 0x7F)
-      fail(line, cat("a control character (byte ", int{c}, "): not a text file"));
+      fail(line, str("a control character (byte ", int{c}, "): not a text file"));
     if (c == '[' || c == '{') {
       ++punctuation;
       // Brackets inside texts are counted too, hence the wide margin; the exact depth is checked while parsing.
@@ -65,7 +65,7 @@ void check_config_text(std::string_view text, const std::string& name, bool has_
     if (c == ']' || c == '}') open = std::max(0, open - 1);
     if (c == ',') ++punctuation;
     if (punctuation > ConfigTree::kMaxPunctuation)
-      fail(line, cat("more than ", ConfigTree::kMaxPunctuation, " brackets and commas: not a configuration"));
+      fail(line, str("more than ", ConfigTree::kMaxPunctuation, " brackets and commas: not a configuration"));
     if (c == '\n' && has_lines) ++line;
     i += length;
   }

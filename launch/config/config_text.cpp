@@ -79,7 +79,7 @@ std::string Config::dump_yaml() const {
       from = dot + 1;
     }
     bool block = v.is_sections && !v.elements.empty();
-    at->line = cat(at->name, ":", block ? "" : " ", block ? "" : v.text, "  # ", comment(v.origin));
+    at->line = str(at->name, ":", block ? "" : " ", block ? "" : v.text, "  # ", comment(v.origin));
     if (block)
       for (const auto& e : v.elements) at->children.push_back(Section{"", e, {}});
   }

@@ -20,10 +20,10 @@ namespace {
 using Kind = ConfigNode::Kind;
 using Source = std::shared_ptr<const std::string>;
 
-std::string place(const Source& source, int line) { return line > 0 ? cat(*source, ":", line) : *source; }
+std::string place(const Source& source, int line) { return line > 0 ? str(*source, ":", line) : *source; }
 
 [[noreturn]] void fail(const Source& source, int line, std::string_view what) {
-  throw Error(ExitCode::kConfig, cat(place(source, line), ": ", what));
+  throw Error(ExitCode::kConfig, str(place(source, line), ": ", what));
 }
 
 int count_values(const ConfigNode& node) {
@@ -55,7 +55,7 @@ class Builder : public YAML::EventHandler {
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     auto found = anchors_.find(anchor);
-    if (found == anchors_.end()) fail(source_, line(mark), cat(path(), "an alias inside its own anchor"));
+    if (found == anchors_.end()) fail(source_, line(mark), str(path(), "an alias inside its own anchor"));
     count(count_values(found->second), mark);
     check_depth(static_cast<int>(frames_.size()) + depth_of(found->second), mark);
     ConfigNode copy = found->second;
@@ -67,7 +67,7 @@ class Builder : public YAML::EventHandler {
                 const std::string& value) override {
     check_tag(tag, mark);
     if (!is_utf8(value))  // the file is UTF-8, but yaml-cpp converts each of these escapes to one byte
-      fail(source_, line(mark), cat(path(), "the escapes \\N and \\_ are not supported: write \\u0085 and \\u00a0"));
+      fail(source_, line(mark), str(path(), "the escapes \\N and \\_ are not supported: write \\u0085 and \\u00a0"));
     ConfigNode node = leaf(Kind::kScalar, mark);
     node.scalar = value;
     node.quoted = tag == "!";
@@ -103,7 +103,7 @@ class Builder : public YAML::EventHandler {
     std::string out;
     for (const auto& f : frames_) {
       if (f.node.kind == Kind::kList) {
-        out += cat("[", f.node.children.size(), "]");
+        out += str("[", f.node.children.size(), "]");
       } else if (f.has_key) {
         out += (out.empty() ? "" : ".") + f.key;
       }
@@ -116,17 +116,17 @@ class Builder : public YAML::EventHandler {
     values_ += values;
     if (values_ > ConfigTree::kMaxValues)
       fail(source_, line(mark),
-           cat(path(), "more than ", ConfigTree::kMaxValues, " values (aliases expanded): not a configuration"));
+           str(path(), "more than ", ConfigTree::kMaxValues, " values (aliases expanded): not a configuration"));
   }
 
   void check_depth(int depth, const YAML::Mark& mark) {
     if (depth > ConfigTree::kMaxDepth)
-      fail(source_, line(mark), cat(path(), "nested deeper than ", ConfigTree::kMaxDepth, " levels"));
+      fail(source_, line(mark), str(path(), "nested deeper than ", ConfigTree::kMaxDepth, " levels"));
   }
 
   void check_tag(const std::string& tag, const YAML::Mark& mark) {
     if (!tag.empty() && tag != "?" && tag != "!")
-      fail(source_, line(mark), cat(path(), "a tag (", tag.substr(0, 60), "): write the plain value"));
+      fail(source_, line(mark), str(path(), "a tag (", tag.substr(0, 60), "): write the plain value"));
   }
 
   ConfigNode leaf(Kind kind, const YAML::Mark& mark) {
@@ -141,7 +141,7 @@ class Builder : public YAML::EventHandler {
   void open(Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
     check_tag(tag, mark);
     if (!frames_.empty() && frames_.back().node.kind == Kind::kMap && !frames_.back().has_key)
-      fail(source_, line(mark), cat(path(), "a key must be one word"));
+      fail(source_, line(mark), str(path(), "a key must be one word"));
     check_depth(static_cast<int>(frames_.size()) + 1, mark);
     Frame frame;
     frame.node = leaf(kind, mark);
@@ -160,7 +160,7 @@ class Builder : public YAML::EventHandler {
       // The copy that is kept for an anchor takes memory, so it is counted like a use.
       anchored_ += count_values(node);
       if (anchored_ > ConfigTree::kMaxValues)
-        fail(source_, node.line, cat(path(), "anchors hold more than ", ConfigTree::kMaxValues, " values"));
+        fail(source_, node.line, str(path(), "anchors hold more than ", ConfigTree::kMaxValues, " values"));
       anchors_[anchor] = node;
     }
     attach(std::move(node));
@@ -186,14 +186,14 @@ class Builder : public YAML::EventHandler {
 
   void take_key(Frame& top, const ConfigNode& node) {
     if (node.kind != Kind::kScalar || node.scalar.empty())
-      fail(source_, node.line, cat(path(), "a key must be one word"));
-    if (node.scalar == "<<") fail(source_, node.line, cat(path(), "merge keys (<<) are not supported: write the keys"));
+      fail(source_, node.line, str(path(), "a key must be one word"));
+    if (node.scalar == "<<") fail(source_, node.line, str(path(), "merge keys (<<) are not supported: write the keys"));
     std::string shown = node.scalar.substr(0, 120);
     if (node.scalar.find('.') != std::string::npos)
-      fail(source_, node.line, cat(path(), "the key ", shown, " holds a dot: write its parts as nested keys"));
+      fail(source_, node.line, str(path(), "the key ", shown, " holds a dot: write its parts as nested keys"));
     if (!top.keys.insert(node.scalar).second)
       fail(source_, node.line,
-           cat(path(), "the key ", shown, " is given twice (first in line ", top.node.find(node.scalar)->line, ")"));
+           str(path(), "the key ", shown, " is given twice (first in line ", top.node.find(node.scalar)->line, ")"));
     top.key = node.scalar;
     top.key_line = node.line;
     top.has_key = true;
@@ -217,7 +217,7 @@ ConfigNode parse_yaml(std::string_view text, const Source& source, bool has_line
     }
   } catch (const YAML::Exception& e) {
     int line = has_lines && e.mark.line >= 0 ? e.mark.line + 1 : 0;
-    fail(source, line, cat("not valid YAML: ", e.msg.substr(0, 200)));
+    fail(source, line, str("not valid YAML: ", e.msg.substr(0, 200)));
   }
   ConfigNode root = builder.take_root();
   if (!root.source) root.source = source;
@@ -253,11 +253,11 @@ ConfigNode& enter(ConfigNode& node, const std::string& part, const std::string& 
     size_t i = digits ? std::stoul(part) : node.children.size();
     if (i >= node.children.size())
       fail(source, 0,
-           cat(parent, " is a list of ", node.children.size(), " (", node.where(), "): there is no element ", part));
+           str(parent, " is a list of ", node.children.size(), " (", node.where(), "): there is no element ", part));
     return node.children[i];
   }
   if (node.kind == Kind::kScalar)
-    fail(source, 0, cat(parent, " is a value (", node.where(), "), it has no keys below it"));
+    fail(source, 0, str(parent, " is a value (", node.where(), "), it has no keys below it"));
   if (node.kind == Kind::kNull) node.kind = Kind::kMap;
   if (ConfigNode* there = find_child(node, part)) return *there;
   ConfigNode child;
@@ -304,9 +304,9 @@ ConfigTree ConfigTree::parse(std::string_view yaml, const std::string& name,
   return tree;
 }
 
-void ConfigTree::apply_override(std::string_view text) { apply(text, cat("override ", ++overrides_)); }
+void ConfigTree::apply_override(std::string_view text) { apply(text, str("override ", ++overrides_)); }
 
-void ConfigTree::set(std::string_view text, std::string_view command) { apply(text, cat("set by ", command)); }
+void ConfigTree::set(std::string_view text, std::string_view command) { apply(text, str("set by ", command)); }
 
 void ConfigTree::apply(std::string_view text, const std::string& from) {
   std::string shown(text.substr(0, 100));
@@ -318,7 +318,7 @@ void ConfigTree::apply(std::string_view text, const std::string& from) {
     if (!shown.empty() && (shown.back() & 0x80)) shown.pop_back();
     shown += "...";
   }
-  auto source = std::make_shared<const std::string>(cat(from, " (", shown, ")"));
+  auto source = std::make_shared<const std::string>(str(from, " (", shown, ")"));
   size_t equals = text.find('=');
   if (equals == std::string_view::npos || equals == 0) fail(source, 0, "write an override as key.path=value");
   std::string_view path = text.substr(0, equals);
@@ -332,7 +332,7 @@ void ConfigTree::apply(std::string_view text, const std::string& from) {
     std::string part(path.substr(at, dot - at));
     if (part.empty() || part.find_first_of(" \t\r\n") != std::string::npos)
       fail(source, 0, "write an override as key.path=value, without spaces around the key");
-    if (++depth > kMaxDepth) fail(source, 0, cat("nested deeper than ", kMaxDepth, " levels"));
+    if (++depth > kMaxDepth) fail(source, 0, str("nested deeper than ", kMaxDepth, " levels"));
     node = &enter(*node, part, parent, source);
     parent += (parent.empty() ? "" : ".") + part;
     at = dot + 1;

@@ -40,7 +40,7 @@ struct ConfigPlace {
 
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
-    throw Error(ExitCode::kConfig, cat(node.where(), ": ", key, ": ", parts...));
+    throw Error(ExitCode::kConfig, str(node.where(), ": ", key, ": ", parts...));
   }
   [[noreturn]] void expected(std::string_view type, std::string_view hint = "") const {
     fail("expected ", type, ", found ", found_text(node), hint);
@@ -120,7 +120,7 @@ void read_list(std::vector<T>& list, const Field& f, const ConfigPlace& at, Conv
   if (at.node.kind != Kind::kList) at.expected("a " + type_text(f), "; write [value, value]");
   std::vector<T> values;
   for (size_t i = 0; i < at.node.children.size(); ++i) {
-    std::string key = cat(at.key, "[", i, "]");
+    std::string key = str(at.key, "[", i, "]");
     values.push_back(convert(ConfigPlace{at.node.children[i], key}));
   }
   list = std::move(values);
@@ -148,7 +148,7 @@ void refuse_unknown(const ConfigNode& node, const std::string& prefix, const std
       continue;
     }
     throw Error(ExitCode::kConfig,
-                cat(child.where(), ": ", full_key, ": unknown key ", key.substr(0, 120), did_you_mean(key, keys)));
+                str(child.where(), ": ", full_key, ": unknown key ", key.substr(0, 120), did_you_mean(key, keys)));
   }
 }
 
@@ -157,7 +157,7 @@ void read_sections(ListRef& list, const Field& f, const ConfigPlace& at) {
   list.clear();
   for (size_t i = 0; i < at.node.children.size(); ++i) {
     const ConfigNode& element = at.node.children[i];
-    std::string key = cat(at.key, "[", i, "]");
+    std::string key = str(at.key, "[", i, "]");
     if (element.kind != Kind::kMap) ConfigPlace{element, key}.expected("a section (key: value)");
     std::vector<Field> fields = list.append();
     std::vector<std::string> keys;
@@ -283,9 +283,9 @@ std::string range_text(const Field& field) {
   for (const auto& c : field.choices) out += (out.empty() ? "" : " | ") + c;
   if (!out.empty()) return out;
   bool low = std::isfinite(field.min), high = std::isfinite(field.max);
-  if (low && high) return cat(field.min, " to ", field.max);
-  if (low) return cat(">= ", field.min);
-  if (high) return cat("<= ", field.max);
+  if (low && high) return str(field.min, " to ", field.max);
+  if (low) return str(">= ", field.min);
+  if (high) return str("<= ", field.max);
   return "";
 }
 

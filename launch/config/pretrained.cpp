@@ -37,7 +37,7 @@ std::string path_of(const ConfigTree& tree, std::string_view key) {
 void take(ConfigTree& tree, const std::string& section, const std::string& key, const JsonValue& value,
           const std::string& place) {
   const ConfigNode* given = find(tree, section, key);
-  if (!given) return tree.set(cat(section, ".", key, "=", json_text_of(value)), place);
+  if (!given) return tree.set(str(section, ".", key, "=", json_text_of(value)), place);
   require(agrees(*given, value), ExitCode::kConfig, given->where(), ": ", section, ".", key, ": ", given->scalar,
           ", but by ", place, " it is ", json_text_of(value), "; leave the key out, it is taken from there");
 }
@@ -48,7 +48,7 @@ std::shared_ptr<const HfModel> take_model_of_folder(ConfigTree& tree) {
   const std::string from = path_of(tree, "from");
   if (from.empty() || !is_pretrained(from)) return {};
   auto model = std::make_shared<HfModel>(read_hf_model(from));
-  const std::string place = is_hf_folder(model->folder) ? cat(model->folder, "/config.json") : model->folder;
+  const std::string place = is_hf_folder(model->folder) ? str(model->folder, "/config.json") : model->folder;
   if (!model->model.empty()) take(tree, "model", "name", model->model, place);
   for (const auto& [key, value] : model->options) take(tree, "model", key, value, place);
   return model;
@@ -61,7 +61,7 @@ std::shared_ptr<const HfModel> take_adapter_of_folder(ConfigTree& tree, const Hf
           ": init.adapter needs the model that it adapts, a folder of transformers, as init.from");
   PeftAdapter adapter = read_peft_adapter(folder, *model);
   const LoraOptions& o = adapter.options;
-  const std::string place = cat(folder, "/", kPeftConfig), weights = cat(folder, "/", kPeftWeights);
+  const std::string place = str(folder, "/", kPeftConfig), weights = str(folder, "/", kPeftWeights);
   take(tree, "lora", "rank", o.rank, place);
   take(tree, "lora", "alpha", o.alpha, place);
   take(tree, "lora", "rslora", o.rslora, place);

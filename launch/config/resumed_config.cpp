@@ -13,7 +13,7 @@ struct TextValue {
   size_t begin = std::string_view::npos, size = 0;
 };
 TextValue value_of(std::string_view text, std::string_view key) {
-  const std::string wanted = cat(key, ": ");
+  const std::string wanted = str(key, ": ");
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
     if (text.substr(at, wanted.size()) == wanted) return {at + wanted.size(), end - at - wanted.size()};
@@ -31,7 +31,7 @@ int64_t train_integer_in(const std::string& config, std::string_view key) {
   const ConfigTree tree = ConfigTree::parse(config, "the checkpoint's configuration");
   const ConfigNode* train = tree.root().find("train");
   const ConfigNode* value = train ? train->find(std::string(key)) : nullptr;
-  return value ? integer_in(cat(key, ": ", value->scalar), key) : 0;
+  return value ? integer_in(str(key, ": ", value->scalar), key) : 0;
 }
 
 int64_t integer_in(std::string_view math_text, std::string_view key) {
@@ -47,7 +47,7 @@ std::string resolved_math_text(const CheckpointInfo& info) {
   std::string text = info.math_text;
   auto resolve = [&](std::string_view key, int64_t value) {
     const TextValue found = value_of(text, key);
-    if (value > 0 && found.size > 0) text.replace(found.begin, found.size, cat(value));
+    if (value > 0 && found.size > 0) text.replace(found.begin, found.size, str(value));
   };
   if (integer_in(text, "batch.micro") == 0)
     resolve("batch.micro", integer_in(text, "batch.global") / std::max<int64_t>(1, info.ranks));

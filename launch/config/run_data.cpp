@@ -33,12 +33,12 @@ std::shared_ptr<const LikeData> data_of_run(const App& app, const Checkpoint& c,
     if (to_hex(data.train->identity()) == c.info.dataset) {
       auto out = std::make_shared<LikeData>(*data.like_this);
       log_warning(
-          cat(c.dir, ": was written by a version that did not record what its data means; taken from ", out->name,
+          str(c.dir, ": was written by a version that did not record what its data means; taken from ", out->name,
               ", which is the data that it was trained on, with the names of classes and columns that it has now"));
       out->name = c.dir;
       return out;
     }
-    why = cat(data.like_this->name, " of its configuration has changed since");
+    why = str(data.like_this->name, " of its configuration has changed since");
   } catch (const Error& e) {
     why = e.what();
   }
@@ -70,7 +70,7 @@ std::shared_ptr<const LikeData> data_of_folder(const HfModel& model) {
     bool given = false;  // LABEL_0 stands for no name
     for (int64_t i = 0; i < names->size(); ++i) {
       s.class_names.push_back(names->text(std::to_string(i), ""));
-      given |= s.class_names.back() != cat("LABEL_", i);
+      given |= s.class_names.back() != str("LABEL_", i);
     }
     if (!given || names->size() != s.classes) s.class_names.clear(), s.classes = 0;
   } else {
@@ -85,7 +85,7 @@ std::shared_ptr<const LikeData> data_of_folder(const HfModel& model) {
     const bool usable = s.mean.size() == channels && s.stddev.size() == channels &&
                         std::all_of(s.stddev.begin(), s.stddev.end(), [](double d) { return d > 0; });
     if (!usable) {
-      log_warning(cat(path,
+      log_warning(str(path,
                       ": does not say by which mean and deviation images are normalised; those of the data are "
                       "taken, or set data.image.mean and data.image.std"));
       s.mean.clear(), s.stddev.clear();

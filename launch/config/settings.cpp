@@ -248,7 +248,7 @@ std::unique_ptr<Kind> bind_choice(Config& config, const std::string& section, co
     }
   }
   for (const Known& k : known)
-    config.know(section, {k.field}, cat("has an effect only with ", section, ".name: ", k.names));
+    config.know(section, {k.field}, str("has an effect only with ", section, ".name: ", k.names));
   return chosen;
 }
 
@@ -311,7 +311,7 @@ void resolve_micro_batch(Settings& s, int ranks, const std::optional<CheckpointI
           ": 0 divides batch.global evenly, but ", s.batch.global, " samples do not divide among ", ranks,
           " ranks; set batch.micro");
   s.batch.micro = s.batch.global / ranks;
-  s.config.resolve("batch.micro", s.batch.micro, cat("an equal share of batch.global for each of ", ranks, " ranks"));
+  s.config.resolve("batch.micro", s.batch.micro, str("an equal share of batch.global for each of ", ranks, " ranks"));
 }
 
 void resolve_schedule(Settings& s) {
@@ -369,7 +369,7 @@ std::shared_ptr<const LikeData> data_of_init(const App& app, const Settings& s) 
   const auto data =
       s.pretrained ? data_of_folder(*s.pretrained) : data_of_run(app, open_newest(s.init.from, false), why);
   if (!data && !s.pretrained)
-    log_warning(cat(s.init.from, ": what its data means is not known", why.empty() ? "" : cat(" (", why, ")"),
+    log_warning(str(s.init.from, ": what its data means is not known", why.empty() ? "" : str(" (", why, ")"),
                     ": classes and normalisation are those of this run's data"));
   if (!data) return nullptr;
   auto like = std::make_shared<LikeData>(*data);
@@ -399,7 +399,7 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
 
 std::unique_ptr<Settings> settings_of_pretrained(const App& app, const std::string& path) {
   ConfigTree tree = ConfigTree::parse("{}", path);
-  tree.set(cat("init.from=", json_text_of(path)), path);
+  tree.set(str("init.from=", json_text_of(path)), path);
   return load_settings(app, std::move(tree), 1);
 }
 

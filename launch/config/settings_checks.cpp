@@ -14,10 +14,10 @@ class Checks {
 
   void batch() const {
     needs(s_.batch.micro <= s_.batch.global, "batch.micro",
-          cat(s_.batch.micro, " samples per micro-batch are more than batch.global: ", s_.batch.global));
+          str(s_.batch.micro, " samples per micro-batch are more than batch.global: ", s_.batch.global));
     const int64_t micro_batches = ceil_div(s_.batch.global, s_.batch.micro);
     needs(ranks_ <= micro_batches, "batch.micro",
-          cat(ranks_, " ranks are more than the ", micro_batches, " micro-batches of a step (batch.global ",
+          str(ranks_, " ranks are more than the ", micro_batches, " micro-batches of a step (batch.global ",
               s_.batch.global, " / batch.micro ", s_.batch.micro, "): use fewer ranks or smaller micro-batches"));
   }
 
@@ -25,7 +25,7 @@ class Checks {
     const DataParallelOptions& p = s_.parallel;
     const int64_t group = p.group > 0 ? p.group : ranks_;
     needs(ranks_ % group == 0, "sharding.group",
-          cat(group, " does not divide the ", ranks_, " ranks; use a divisor, or 0 for one group of all"));
+          str(group, " does not divide the ", ranks_, " ranks; use a divisor, or 0 for one group of all"));
     needs(
         s_.train.loss_rows == 0 || p.level != ShardLevel::kParameters, "train.loss_rows",
         "needs a sharding.level below parameters: the loss multiplies by a weight that a model's forward pass gave up");
@@ -75,7 +75,7 @@ class Checks {
                                                                             {"task", s_.task.get()},
                                                                             {"optim", s_.optimizer.get()},
                                                                             {"schedule", s_.schedule.get()}})
-      if (const auto [key, why] = kind->problem(); !key.empty()) needs(false, cat(section, ".", key), why);
+      if (const auto [key, why] = kind->problem(); !key.empty()) needs(false, str(section, ".", key), why);
     for (const OptimRule& r : s_.optim.rules)
       needs(!r.pattern.empty(), "optim.rules", "a rule needs a pattern of parameter names, such as '*.bias'");
   }
@@ -86,7 +86,7 @@ class Checks {
     for (const std::string& key : s_.resume.allow)
       needs(std::any_of(known.begin(), known.end(), [&](auto& k) { return k.key == key && k.shapes_math; }),
             "resume.allow",
-            cat("'", key, "' is not a key that affects results; such keys may change without being listed"));
+            str("'", key, "' is not a key that affects results; such keys may change without being listed"));
   }
 
   void base() const {
@@ -112,7 +112,7 @@ class Checks {
     for (const ChaosFault& f : s_.chaos.faults) {
       needs(!f.kind.empty(), "chaos.faults", "a fault needs a kind, such as kill");
       needs((f.kind == "slow") == (f.seconds > 0), "chaos.faults",
-            cat("kind: slow needs seconds above 0, and no other kind has them; kind is ", f.kind, ", seconds is ",
+            str("kind: slow needs seconds above 0, and no other kind has them; kind is ", f.kind, ", seconds is ",
                 f.seconds));
     }
   }

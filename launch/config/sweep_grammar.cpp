@@ -40,7 +40,7 @@ class Reader {
       SweepKey out{key_, parts_of(value_)};
       if (out.values.size() == 1) return plain;
       for (const std::string& value : out.values)
-        if (!function_name(value).empty()) fail(cat(value, " stands alone: it cannot be a part of a list"));
+        if (!function_name(value).empty()) fail(str(value, " stands alone: it cannot be a part of a list"));
       return out;
     }
     const std::string_view inside = value_.substr(name.size() + 1, value_.size() - name.size() - 2);
@@ -49,12 +49,12 @@ class Reader {
     if (name == "glob") return {key_, glob(std::string(unquoted(without_spaces(inside))))};
     if (name == "interval")
       fail("interval(...) needs a sampler, which there is none of: list values, or use range(start,stop,step)");
-    fail(cat(name, "(...) is not supported: use a list, choice(...), range(...) or glob(...)"));
+    fail(str(name, "(...) is not supported: use a list, choice(...), range(...) or glob(...)"));
   }
 
  private:
   [[noreturn]] void fail(std::string_view why) const {
-    throw Error(ExitCode::kUsage, cat("sweep: ", argument_, ": ", why));
+    throw Error(ExitCode::kUsage, str("sweep: ", argument_, ": ", why));
   }
 
   // "range" of "range(1,3)"; empty where the text is no call of a function of Hydra's grammar.
@@ -89,15 +89,15 @@ class Reader {
       } else if (c == '[' || c == '{' || c == '(') {
         open += c == '[' ? ']' : c == '{' ? '}' : ')';
       } else if (c == ']' || c == '}' || c == ')') {
-        if (open.empty() || open.back() != c) fail(cat("a '", std::string(1, c), "' closes no bracket"));
+        if (open.empty() || open.back() != c) fail(str("a '", std::string(1, c), "' closes no bracket"));
         open.pop_back();
       } else if (c == ',' && open.empty()) {
         parts.emplace_back(without_spaces(text.substr(begin, i - begin)));
         begin = i + 1;
       }
     }
-    if (quote) fail(cat("a quote (", std::string(1, quote), ") is not closed"));
-    if (!open.empty()) fail(cat("a bracket is not closed: '", open.substr(open.size() - 1), "' is missing"));
+    if (quote) fail(str("a quote (", std::string(1, quote), ") is not closed"));
+    if (!open.empty()) fail(str("a bracket is not closed: '", open.substr(open.size() - 1), "' is missing"));
     parts.emplace_back(without_spaces(text.substr(begin)));
     if (parts.size() > 1 || value_ != text)
       for (const std::string& part : parts)
@@ -113,7 +113,7 @@ class Reader {
   double number(const std::string& text, bool& whole) const {
     char* end = nullptr;
     const double v = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end || !std::isfinite(v)) fail(cat("'", text, "' is not a number"));
+    if (text.empty() || *end || !std::isfinite(v)) fail(str("'", text, "' is not a number"));
     whole = whole && text.find_first_not_of("+-0123456789") == text.npos;
     return v;
   }
@@ -127,12 +127,12 @@ class Reader {
     if (step == 0) fail("the step is 0");
     // A stop that a multiple of the step misses by rounding alone is not passed.
     const double count = std::ceil((stop - start) / step - 1e-9);
-    if (count < 1) fail(cat("has no values: the stop is not part of a range, and the step is ", words_of(step)));
-    if (count > SweepGrid::kMaxPoints) fail(cat("has more than ", SweepGrid::kMaxPoints, " values"));
+    if (count < 1) fail(str("has no values: the stop is not part of a range, and the step is ", words_of(step)));
+    if (count > SweepGrid::kMaxPoints) fail(str("has more than ", SweepGrid::kMaxPoints, " values"));
     std::vector<std::string> out;
     for (int64_t i = 0; i < static_cast<int64_t>(count); ++i) {
       const double v = start + static_cast<double>(i) * step;
-      out.push_back(whole ? cat(static_cast<int64_t>(v)) : words_of(v));
+      out.push_back(whole ? str(static_cast<int64_t>(v)) : words_of(v));
     }
     return out;
   }
@@ -145,14 +145,14 @@ class Reader {
 
   std::vector<std::string> glob(const std::string& pattern) const {
     const std::vector<std::string> all = choices_(key_);
-    if (all.empty()) fail(cat(key_, " is not a key with a list of choices, so that glob has nothing to match"));
+    if (all.empty()) fail(str(key_, " is not a key with a list of choices, so that glob has nothing to match"));
     std::vector<std::string> out;
     std::string listed;
     for (const std::string& choice : all) {
-      listed += cat(listed.empty() ? "" : ", ", choice);
+      listed += str(listed.empty() ? "" : ", ", choice);
       if (::fnmatch(pattern.c_str(), choice.c_str(), 0) == 0) out.push_back(choice);
     }
-    if (out.empty()) fail(cat("matches no choice of ", key_, ": ", listed));
+    if (out.empty()) fail(str("matches no choice of ", key_, ": ", listed));
     return out;
   }
 
@@ -210,14 +210,14 @@ std::vector<std::string> SweepGrid::overrides(int64_t point) const {
   std::vector<std::string> out;
   const std::vector<std::string> chosen = values(point);
   auto next = chosen.begin();
-  for (const SweepKey& k : keys) out.push_back(cat(k.key, "=", k.swept ? *next++ : k.values[0]));
+  for (const SweepKey& k : keys) out.push_back(str(k.key, "=", k.swept ? *next++ : k.values[0]));
   return out;
 }
 
 std::string SweepGrid::text(int64_t point) const {
   std::string out;
   const std::vector<std::string> names = swept_keys(), chosen = values(point);
-  for (size_t i = 0; i < names.size(); ++i) out += cat(i ? " " : "", names[i], "=", chosen[i]);
+  for (size_t i = 0; i < names.size(); ++i) out += str(i ? " " : "", names[i], "=", chosen[i]);
   return out.empty() ? "no swept keys" : out;
 }
 

@@ -92,15 +92,15 @@ std::string Breakdown::text(double step_ms, const MachineLimits& limits) const {
   own.push_back({"other", "", fixed(other, 3), fixed(100 * other / step_ms, 1), "-", "-"});
   own.push_back({"step", "1.0", fixed(step_ms, 3), "100.0", "-", "-"});
   const bool gpu = current_device().type == DeviceType::kCuda;
-  std::string out = cat("rank ", trace_owner.rank, ", mean of ", steps_, steps_ == 1 ? " step" : " steps",
+  std::string out = str("rank ", trace_owner.rank, ", mean of ", steps_, steps_ == 1 ? " step" : " steps",
                         gpu ? "; the host's time, not the GPU's" : "", "\n\n", text_table(own));
-  if (!others_.empty()) out += cat("\nother threads of the rank, meanwhile\n\n", text_table(rows(others_, step_ms)));
+  if (!others_.empty()) out += str("\nother threads of the rank, meanwhile\n\n", text_table(rows(others_, step_ms)));
   if (limits.gflops > 0)
-    out += cat("\nlimits of ", current_stream().threads(),
+    out += str("\nlimits of ", current_stream().threads(),
                current_stream().threads() == 1 ? " thread: " : " threads: ", fixed(limits.gflops, 1),
                " GF/s (fp32 product of ", kProduct, " x ", kProduct, " matrices), ", fixed(limits.gbps, 1),
                " GB/s (copy of ", kCopied * size_of(DType::kFloat32) >> 20, " MiB)\n");
-  if (lost_ > 0) out += cat("\n", lost_, " spans are missing: a step has more than a trace keeps\n");
+  if (lost_ > 0) out += str("\n", lost_, " spans are missing: a step has more than a trace keeps\n");
   return out + "\n";
 }
 

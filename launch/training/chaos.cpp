@@ -60,7 +60,7 @@ Chaos::Chaos(const ChaosOptions& options, int rank, int64_t attempt) {
 bool Chaos::due(std::string_view kind, int64_t step) const {
   const bool now =
       std::any_of(faults_.begin(), faults_.end(), [&](const auto& f) { return f.kind == kind && f.step == step; });
-  if (now) log_warning(cat("chaos.faults: ", kind, " at step ", step));
+  if (now) log_warning(str("chaos.faults: ", kind, " at step ", step));
   return now;
 }
 

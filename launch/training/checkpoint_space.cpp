@@ -18,7 +18,7 @@ void require_checkpoint_space(const Settings& settings, int64_t done, int64_t by
   int64_t all = 0;
   if (__builtin_mul_overflow(added, bytes, &all)) all = std::numeric_limits<int64_t>::max();
   require_free_space(nearest_folder(paths.checkpoints()), all,
-                     cat("but ", added, added == 1 ? " more checkpoint of " : " more checkpoints of ",
+                     str("but ", added, added == 1 ? " more checkpoint of " : " more checkpoints of ",
                          bytes_text(bytes), " each (checkpoint.every, checkpoint.keep_last) need"));
 }
 

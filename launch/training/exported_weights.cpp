@@ -31,12 +31,12 @@ void ExportedWeights::add_base() {
   const auto model = build_model(*settings_, task_of(checkpoint_.info));
   for (const NamedParameter& p : model->parameters()) {
     const Shape shape = p.parameter->value.shape();
-    const std::string name = cat(kParameters, p.name);
+    const std::string name = str(kParameters, p.name);
     if (!trained_.contains(name)) shapes_[name] = shape;
     (trained_.contains(name) ? others : frozen).push_back({name, shape, 0, Tensor::empty({0})});
   }
   for (const NamedBuffer& b : model->buffers())
-    others.push_back({cat(kBuffers, b.name), b.buffer->value.shape(), 0, Tensor::empty({0})});
+    others.push_back({str(kBuffers, b.name), b.buffer->value.shape(), 0, Tensor::empty({0})});
   if (settings_->pretrained) {
     std::vector<StateEntry> all = frozen;
     all.insert(all.end(), others.begin(), others.end());
@@ -64,7 +64,7 @@ void ExportedWeights::read_stored(const std::string& name, Range range, float* o
     return read_weight(*tensors_.at(name), shapes_.at(name), folder_, *files_, range, out);
   }
   const bool average = name.starts_with(kParameters) && averaged_.contains(name_in_model(name));
-  read_elements(checkpoint_, average ? cat(kAverages, name_in_model(name)) : name, range, out);
+  read_elements(checkpoint_, average ? str(kAverages, name_in_model(name)) : name, range, out);
 }
 
 void ExportedWeights::read(const std::string& name, Range range, float* out) const {
@@ -72,19 +72,19 @@ void ExportedWeights::read(const std::string& name, Range range, float* out) con
   if (!name.ends_with(kWeightName)) return;
   const std::string layer = name.substr(0, name.size() - kWeightName.size());
   const Shape& shape = shapes_.at(name);
-  if (trained_.contains(cat(layer, kLoraA))) return merge(layer, {0, shape[0]}, range, out);
+  if (trained_.contains(str(layer, kLoraA))) return merge(layer, {0, shape[0]}, range, out);
   const auto parts = lora_parts(layer);
   const auto rows = shape[0] / std::max<int64_t>(1, static_cast<int64_t>(parts.size()));
   for (int64_t i = 0; const std::string_view part : parts) {
-    const std::string of_part = cat(layer, ".", part);
-    if (trained_.contains(cat(of_part, kLoraA))) merge(of_part, {i * rows, (i + 1) * rows}, range, out);
+    const std::string of_part = str(layer, ".", part);
+    if (trained_.contains(str(of_part, kLoraA))) merge(of_part, {i * rows, (i + 1) * rows}, range, out);
     ++i;
   }
 }
 
 // out += scale B A, where `rows` of the weight are those of B.
 void ExportedWeights::merge(const std::string& layer, Range rows, Range range, float* out) const {
-  const std::string a = cat(layer, kLoraA), b = cat(layer, kLoraB);
+  const std::string a = str(layer, kLoraA), b = str(layer, kLoraB);
   const int64_t rank = trained_.at(a)[0], in = trained_.at(a)[1];
   const Range mine = intersect(range, {rows.begin * in, rows.end * in});
   if (mine.empty()) return;

@@ -79,7 +79,7 @@ void PlacedTask::require_vocabulary_of(const Checkpoint& c) const {
   if (theirs && ours)  // a token must mean what the parameters learnt
     if (const std::string difference = first_difference(*theirs, *ours); !difference.empty())
       throw Error(ExitCode::kBadData,
-                  cat(c.dir, ": was trained with another vocabulary than the data's: ", difference,
+                  str(c.dir, ": was trained with another vocabulary than the data's: ", difference,
                       "; import the text with `lockstep data import text ... --vocabulary ", c.dir, "`"));
 }
 

@@ -12,12 +12,12 @@ using Ways = std::vector<std::string>;
 
 void shard(Ways& ways, const Settings& s, int ranks, ShardLevel level) {
   if (s.parallel.level >= level) return;
-  ways.push_back(cat(ranks > 1 ? "" : "more ranks with ", "sharding.level=", to_text(level), " (it is ",
+  ways.push_back(str(ranks > 1 ? "" : "more ranks with ", "sharding.level=", to_text(level), " (it is ",
                      to_text(s.parallel.level), ")"));
 }
 
 void smaller_batches(Ways& ways, const Settings& s) {
-  if (s.batch.micro > 1) ways.push_back(cat("batch.micro below ", s.batch.micro));
+  if (s.batch.micro > 1) ways.push_back(str("batch.micro below ", s.batch.micro));
 }
 
 void lower_precision(Ways& ways, const Settings& s) {
@@ -30,7 +30,7 @@ Ways ways_for(MemoryUse use, const Settings& s, int ranks) {
   switch (use) {
     case MemoryUse::kActivations:
       if (s.recompute != Recompute::kBlock)
-        ways.push_back(cat("recompute=block (it is ", s.recompute == Recompute::kNone ? "none" : "attention", ")"));
+        ways.push_back(str("recompute=block (it is ", s.recompute == Recompute::kNone ? "none" : "attention", ")"));
       smaller_batches(ways, s);
       lower_precision(ways, s);
       break;
@@ -52,7 +52,7 @@ Ways ways_for(MemoryUse use, const Settings& s, int ranks) {
     case MemoryUse::kGathered:
       if (p.reshard_after_forward == Reshard::kNo)
         ways.emplace_back("sharding.reshard_after_forward=true (it is false)");
-      ways.push_back(cat("sharding.gathered_limit (it is ", p.gathered_limit_mb, " MB; 0 is none)"));
+      ways.push_back(str("sharding.gathered_limit (it is ", p.gathered_limit_mb, " MB; 0 is none)"));
       break;
   }
   if (ways.empty()) ways.emplace_back(p.level == ShardLevel::kNone ? "a smaller model" : "more ranks");
@@ -65,8 +65,8 @@ std::string memory_advice(const BytesByUse& held, const Settings& settings, int 
   const auto most = std::max_element(held.begin(), held.end());
   const auto use = static_cast<MemoryUse>(most - held.begin());
   const Ways ways = ways_for(use, settings, ranks);
-  std::string out = cat(use, " take most of it (", bytes_text(*most), "): try ");
-  for (size_t i = 0; i < ways.size(); ++i) out += cat(i == 0 ? "" : i + 1 == ways.size() ? " or " : ", ", ways[i]);
+  std::string out = str(use, " take most of it (", bytes_text(*most), "): try ");
+  for (size_t i = 0; i < ways.size(); ++i) out += str(i == 0 ? "" : i + 1 == ways.size() ? " or " : ", ", ways[i]);
   return out + "; `lockstep plan` says what fits";
 }
 

@@ -19,7 +19,7 @@ auto with_memory_advice(const Settings& settings, int ranks, const Work& work) {
     return work();
   } catch (const OutOfMemory& e) {
     if (e.code() != ExitCode::kDevice) throw;
-    throw Error(e.code(), cat(e.what(), "; ", memory_advice(e.held, settings, ranks)));
+    throw Error(e.code(), str(e.what(), "; ", memory_advice(e.held, settings, ranks)));
   }
 }
 

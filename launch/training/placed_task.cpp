@@ -17,8 +17,8 @@ namespace {
 // "4 ranks, level parameters in groups of 2"
 std::string layout_text(const Mesh& mesh, ShardLevel level) {
   const int ranks = mesh.data().size;
-  std::string out = cat(ranks, ranks == 1 ? " rank" : " ranks", ", level ", to_text(level));
-  if (mesh.shard().size > 1 && mesh.replica().size > 1) out += cat(" in groups of ", mesh.shard().size);
+  std::string out = str(ranks, ranks == 1 ? " rank" : " ranks", ", level ", to_text(level));
+  if (mesh.shard().size > 1 && mesh.replica().size > 1) out += str(" in groups of ", mesh.shard().size);
   return out;
 }
 
@@ -57,7 +57,7 @@ void PlacedTask::describe(const TaskSpec& shapes) {
   if (queue) {
     const DeviceBackend& backend = device_backend();
     const DeviceProperties card = backend.properties(current_device().index);
-    info_.isa += cat(" (", card.name, ", ", card.processors, " multiprocessors, ", backend.versions(), ")");
+    info_.isa += str(" (", card.name, ", ", card.processors, " multiprocessors, ", backend.versions(), ")");
     queue->allow_fast(settings_.parallel.reduce == ReduceMode::kFast);
   }
   info_.writer = kVersion;
@@ -86,25 +86,25 @@ void PlacedTask::place() {
 void PlacedTask::preflight() const {
   trace_mark();
   if (comm_.size() == 1) return;
-  std::string mine = cat("version: ", info_.writer, "\ninstructions: ", bits_of_isa(info_.isa.c_str()),
+  std::string mine = str("version: ", info_.writer, "\ninstructions: ", bits_of_isa(info_.isa.c_str()),
                          "\ndataset: ", info_.dataset, "\n");
   for (auto& p : task_->module().parameters())
-    mine += cat("parameter ", p.name, ": ", p.parameter->value.shape(), "\n");
+    mine += str("parameter ", p.name, ": ", p.parameter->value.shape(), "\n");
   mine += settings_.config.text();
   const auto all = all_gather_text(comm_, mine, "preflight");
   std::map<std::string, std::string> ranks_by_difference;
   for (int r = 1; r < comm_.size(); ++r)
     for (const ConfigDifference& d : diff(all[0], all[static_cast<size_t>(r)])) {
       if (d.key == "compute.threads") continue;  // may differ: bits do not depend on it
-      std::string& ranks = ranks_by_difference[cat(d.key, ": ", d.a, " on rank 0, ", d.b, " on rank ")];
-      ranks += cat(ranks.empty() ? "" : ", ", r);
+      std::string& ranks = ranks_by_difference[str(d.key, ": ", d.a, " on rank 0, ", d.b, " on rank ")];
+      ranks += str(ranks.empty() ? "" : ", ", r);
     }
   if (ranks_by_difference.empty()) return;
   std::string text = "ranks were started with different settings: ";
   int shown = 0;
   for (auto& [what, ranks] : ranks_by_difference)
-    if (++shown <= 5) text += cat(shown > 1 ? "; " : "", what, ranks);
-  if (shown > 5) text += cat("; and ", shown - 5, " more");
+    if (++shown <= 5) text += str(shown > 1 ? "; " : "", what, ranks);
+  if (shown > 5) text += str("; and ", shown - 5, " more");
   if (comm_.rank() != 0) throw Error::secondary(ExitCode::kRanksDisagree);
   throw Error(ExitCode::kRanksDisagree, text);
 }
@@ -128,7 +128,7 @@ void PlacedTask::require_targets(Use use) const {
       if (std::any_of(target, target + spec.targets(), [](int32_t t) { return t != kIgnoreIndex; })) return;
     }
     const bool text = spec.unit == "tokens";
-    throw Error(ExitCode::kConfig, cat(settings_.config.place(text ? "data.ignore_tokens" : "data.path"),
+    throw Error(ExitCode::kConfig, str(settings_.config.place(text ? "data.ignore_tokens" : "data.path"),
                                        ": no target counts in the ", name, " of the data, ", part.size(),
                                        " samples: there is no loss", text ? "; ignore fewer tokens" : ""));
   };

@@ -42,26 +42,26 @@ std::vector<ConfigDifference> Trainer::require_resumable(const Checkpoint& c) co
   });
   for (auto d = tolerated; d != differences.end(); ++d)
     if (comm_.rank() == 0)
-      log_warning(cat("resuming with ", d->key, ": ", d->b, " what was trained with ", d->a,
+      log_warning(str("resuming with ", d->key, ": ", d->b, " what was trained with ", d->a,
                       ": it goes on, but not with the bits of the uninterrupted run"));
   if (const auto others = static_cast<size_t>(tolerated - differences.begin()); others > 0) {
     std::string text, keys;
     for (size_t i = 0; i < others; ++i) {
       if (i < 5)
-        text += cat(i ? "; " : "", differences[i].key, " was ", differences[i].a, " and is ", differences[i].b);
-      keys += cat(i ? ", " : "", differences[i].key);
+        text += str(i ? "; " : "", differences[i].key, " was ", differences[i].a, " and is ", differences[i].b);
+      keys += str(i ? ", " : "", differences[i].key);
     }
-    throw Error(ExitCode::kConfig, cat(c.dir, ": cannot be resumed with another configuration: ", text,
+    throw Error(ExitCode::kConfig, str(c.dir, ": cannot be resumed with another configuration: ", text,
                                        ". Set them back, go on with the new values by 'resume.allow=[", keys,
                                        "]', or start a new run with init.from"));
   }
   const int64_t rows = train_integer_in(c.info.config, "loss_rows");
   if (comm_.rank() == 0 && rows != settings_.train.loss_rows && current_device().type == DeviceType::kCuda)
-    log_warning(cat("resuming with train.loss_rows: ", settings_.train.loss_rows, " what was trained with ", rows,
+    log_warning(str("resuming with train.loss_rows: ", settings_.train.loss_rows, " what was trained with ", rows,
                     ": on a GPU, whose library may sum products of other extents in another order, it goes on, but "
                     "perhaps not with the bits of the uninterrupted run"));
   if (comm_.rank() == 0 && std::string(bits_of_isa(c.info.isa.c_str())) != bits_of_isa(info_.isa.c_str()))
-    log_warning(cat("resuming a run computed with ", c.info.isa, " on a machine that uses ", info_.isa,
+    log_warning(str("resuming a run computed with ", c.info.isa, " on a machine that uses ", info_.isa,
                     ": it goes on, but its bits will differ from the uninterrupted run's"));
   return differences;
 }

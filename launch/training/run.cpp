@@ -90,13 +90,13 @@ bool Run::resume_newest(int64_t at_most) {
     validation_ = found->info.validation;
   }
   if (comm_.rank() != 0) return found.has_value();
-  if (found) log_info(cat("resumed ", found->dir));
+  if (found) log_info(str("resumed ", found->dir));
   else
-    log_info(cat(settings_.run.dir, " holds no checkpoint ",
-                 has_checkpoint(settings_.run.dir) ? cat("up to step ", limit) : std::string("yet"),
+    log_info(str(settings_.run.dir, " holds no checkpoint ",
+                 has_checkpoint(settings_.run.dir) ? str("up to step ", limit) : std::string("yet"),
                  ": starting from the beginning"));
   for (const std::string& path : set_aside_newer(RunPaths{settings_.run.dir}.checkpoints(), trainer_.steps_done()))
-    log_warning(cat("a checkpoint that was passed over is now ", path));
+    log_warning(str("a checkpoint that was passed over is now ", path));
   return found.has_value();
 }
 
@@ -108,21 +108,21 @@ void Run::require_space() const {
 
 void Run::warn_of_settings() const {
   if (settings_.verify.every > 0 && !trainer_.has_replicas())
-    log_warning(cat(settings_.config.place("verify.every"), ": no two of these ranks hold the same parameters and ",
+    log_warning(str(settings_.config.place("verify.every"), ": no two of these ranks hold the same parameters and ",
                     "moments, so nothing is compared"));
   for (const ChaosFault& f : settings_.chaos.faults)
     if (f.rank >= comm_.size())
-      log_warning(cat(settings_.config.place("chaos.faults"), ": there is no rank ", f.rank, " here: its ", f.kind,
+      log_warning(str(settings_.config.place("chaos.faults"), ": there is no rank ", f.rank, " here: its ", f.kind,
                       " does not occur"));
 }
 
 void Run::observe(const RunStart& options) {
   for (const MakeObserver& make : options.observers)
     observers_.push_back(make({settings_, trainer_, *dir_, comm_.size()}));
-  log_info(cat(
+  log_info(str(
       "training ", settings_.model_name, ", ", short_number(static_cast<double>(trainer_.parameter_count())),
       " parameters, ", comm_.size(), comm_.size() == 1 ? " rank" : " ranks", " (", comm_.backend(), "), ",
-      current_stream().device_queue() ? std::string() : cat(current_stream().threads(), " compute threads per rank, "),
+      current_stream().device_queue() ? std::string() : str(current_stream().threads(), " compute threads per rank, "),
       trainer_.info().isa, ", steps ", trainer_.steps_done(), " to ", settings_.train.steps, ", into ",
       dir_->paths().dir));
 }
@@ -140,7 +140,7 @@ int Run::go() {
   for (auto& o : observers_) o->end();
   check_validation();
   if (const auto size = waits_.better(settings_.parallel.bucket_mb))
-    log_info(cat("waited for other ranks ", fixed(100 * waits_.waiting(), 0),
+    log_info(str("waited for other ranks ", fixed(100 * waits_.waiting(), 0),
                  "% of the time; by what each exchange took, buckets of ", fixed(*size, *size < 1 ? 2 : 0),
                  " MB would wait less: comm.bucket=", fixed(*size, *size < 1 ? 2 : 0)));
   if (comm_.rank() == 0) say_end();
@@ -166,10 +166,10 @@ void Run::after_step(const StepReport& r) {
     saves_->save(validation_, ends || is_last(r.step), eval_now);
   }
   if (eval_now && comm_.rank() == 0) {
-    std::string text = cat("step ", r.step, ": validation loss ", fixed(e.loss, 4));
-    for (auto& [name, value] : e.metrics) text += cat(", ", name, " ", fixed(value, 4));
+    std::string text = str("step ", r.step, ": validation loss ", fixed(e.loss, 4));
+    for (auto& [name, value] : e.metrics) text += str(", ", name, " ", fixed(value, 4));
     log_info(text);
-    if (!e.warning.empty()) log_warning(cat("step ", r.step, ": validation: ", e.warning));
+    if (!e.warning.empty()) log_warning(str("step ", r.step, ": validation: ", e.warning));
   }
 }
 
@@ -205,13 +205,13 @@ void Run::check_skips(const StepReport& r) {
   if (r.result.finite) return;
   if (comm_.rank() == 0)
     log_warning(
-        cat("step ", r.step, ": the gradient is not finite (", r.result.nonfinite, "); this step changed nothing"));
+        str("step ", r.step, ": the gradient is not finite (", r.result.nonfinite, "); this step changed nothing"));
   const int64_t row = trainer_.info().skipped_in_row;
   if (row < settings_.optim.skip_limit) return;
   saves_->finish();
   if (comm_.rank() != 0) throw Error::secondary(ExitCode::kNumeric);
   throw Error(ExitCode::kNumeric,
-              cat("step ", r.step, ": ", row, " steps in a row without a finite gradient (", r.result.nonfinite,
+              str("step ", r.step, ": ", row, " steps in a row without a finite gradient (", r.result.nonfinite,
                   "); lower optim.lr, set optim.clip_norm, or look for the cause with train.anomaly=true"));
 }
 
@@ -219,7 +219,7 @@ void Run::check_validation() const {
   if (validation_.finite || stopped_) return;
   if (comm_.rank() != 0) throw Error::secondary(ExitCode::kNumeric);
   throw Error(ExitCode::kNumeric,
-              cat("step ", trainer_.steps_done(), ": the validation loss is not finite, though every parameter ",
+              str("step ", trainer_.steps_done(), ": the validation loss is not finite, though every parameter ",
                   "is; no earlier checkpoint was removed: resume one of them with a lower optim.lr"));
 }
 
@@ -227,7 +227,7 @@ void Run::check_validation() const {
 std::string Run::evaluation_text() const {
   const double seconds = evaluated_for_.count(),
                share = seconds / std::chrono::duration<double>(Clock::now() - begun_).count();
-  return cat("validation took ", fixed(seconds, 1), " s, ", fixed(100 * share, 0), "% of the time",
+  return str("validation took ", fixed(seconds, 1), " s, ", fixed(100 * share, 0), "% of the time",
              share > 0.2 && seconds > 10 ? "; train.eval_samples and train.eval_every bound it" : "");
 }
 
@@ -238,17 +238,17 @@ void Run::say_end() const {
   dir_->check_held();
   for (auto& o : observers_) o->check_there();
   if (stopped_) {
-    log_info(cat("stopped on request after step ", trainer_.steps_done(), "; saved. Continue with --resume"));
+    log_info(str("stopped on request after step ", trainer_.steps_done(), "; saved. Continue with --resume"));
     return;
   }
   if (out_of_patience() && trainer_.steps_done() < settings_.train.steps)
-    log_info(cat("ended early after step ", trainer_.steps_done(), ": the validation's ",
+    log_info(str("ended early after step ", trainer_.steps_done(), ": the validation's ",
                  validation_.metric.empty() ? "loss" : validation_.metric, " was not ",
                  validation_.highest ? "higher" : "lower", " than ", fixed(validation_.best.value_or(0), 4),
                  ", measured after step ", validation_.best_step, ", in ", validation_.since_best, " evaluations (",
                  settings_.config.place("train.patience"), ")"));
   if (evaluated_for_.count() > 0) log_info(evaluation_text());
-  log_info(cat("done: ", trainer_.steps_done(), " steps. Checkpoints in ", p.checkpoints(), ", metrics in ",
+  log_info(str("done: ", trainer_.steps_done(), " steps. Checkpoints in ", p.checkpoints(), ", metrics in ",
                p.metrics(), ", TensorBoard files in ", p.tensorboard()));
 }
 

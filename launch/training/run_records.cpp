@@ -16,8 +16,8 @@ constexpr double kNamedWait = 1e-4;  // seconds: shorter waits for a bucket have
 // To a microsecond.
 JsonText list_of(const std::vector<double>& ms) {
   std::string out;
-  for (double v : ms) out += cat(out.empty() ? "" : ",", std::round(v * 1e3) / 1e3);
-  return {cat("[", out, "]")};
+  for (double v : ms) out += str(out.empty() ? "" : ",", std::round(v * 1e3) / 1e3);
+  return {str("[", out, "]")};
 }
 
 // To a millisecond.
@@ -72,7 +72,7 @@ class MetricsObserver final : public RunObserver {
     BucketSizeAdvice step;
     step.add(r.transfers, r.step_ms / 1e3);
     for (auto& [bucket, waited_s] : step.waits())
-      if (waited_s >= kNamedWait) line.emplace_back(cat("wait_ms/", bucket), waited_s * 1e3);
+      if (waited_s >= kNamedWait) line.emplace_back(str("wait_ms/", bucket), waited_s * 1e3);
   }
 
   MetricsWriter writer_;

@@ -68,7 +68,7 @@ bool RunSaves::tolerate(const std::function<void()>& action) {
     if (e.code() != ExitCode::kStorage || ++failed_ >= kFailedSaves) throw;
     if (!e.is_secondary())
       log_warning(
-          cat("checkpoint not saved (", failed_, " of ", kFailedSaves, " in a row that are tolerated): ", e.what()));
+          str("checkpoint not saved (", failed_, " of ", kFailedSaves, " in a row that are tolerated): ", e.what()));
     return false;
   }
 }
@@ -76,7 +76,7 @@ bool RunSaves::tolerate(const std::function<void()>& action) {
 std::vector<SaveReport> RunSaves::completed() {
   auto saved = saver_->completed();
   for (const SaveReport& r : saved)
-    log_debug(cat("saved the checkpoint of step ", r.step, " in ", fixed(r.seconds, 3), " s; training waited for ",
+    log_debug(str("saved the checkpoint of step ", r.step, " in ", fixed(r.seconds, 3), " s; training waited for ",
                   fixed(r.stall_ms, 1), " ms"));
   return saved;
 }

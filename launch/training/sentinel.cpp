@@ -22,15 +22,15 @@ constexpr int kHashThreads = 4;
 std::string ranks_text(const std::set<int>& ranks) {
   std::string out;
   size_t i = 0;
-  for (int r : ranks) out += cat(i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", r), ++i;
-  return cat(ranks.size() == 1 ? "rank " : "ranks ", out);
+  for (int r : ranks) out += str(i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", r), ++i;
+  return str(ranks.size() == 1 ? "rank " : "ranks ", out);
 }
 
 // A line for each entry, so that ranks can be compared by text: digest, offset, name.
 std::string lines_of(int rank, const std::vector<StateEntry>& state, const std::vector<Hash128>& digests) {
-  std::string out = cat(rank, "\n");
+  std::string out = str(rank, "\n");
   for (size_t i = 0; i < state.size(); ++i)
-    out += cat(to_hex(digests[i]), state[i].name, state[i].offset ? cat(" from element ", state[i].offset) : "", "\n");
+    out += str(to_hex(digests[i]), state[i].name, state[i].offset ? str(" from element ", state[i].offset) : "", "\n");
   return out;
 }
 
@@ -113,24 +113,24 @@ void Sentinel::report(int64_t step, const std::vector<StateEntry>& state, const 
     return a.starts_with(kParameters) > b.starts_with(kParameters);
   });
   std::string names;
-  for (size_t i = 0; i < std::min(kNamed, tensors.size()); ++i) names += cat(i ? ", " : "", tensors[i]);
-  if (tensors.size() > kNamed) names += cat(" and ", tensors.size() - kNamed, " more tensors");
+  for (size_t i = 0; i < std::min(kNamed, tensors.size()); ++i) names += str(i ? ", " : "", tensors[i]);
+  if (tensors.size() > kNamed) names += str(" and ", tensors.size() - kNamed, " more tensors");
   const int speaker = known && !odd.empty() ? *odd.begin() : *ranks.begin();
   if (all_.index != speaker) throw Error::secondary(ExitCode::kRanksDisagree);
 
   const std::string last =
-      equal_ >= 0 ? cat("they were last found equal after step ", equal_) : "this was the first comparison of this run";
+      equal_ >= 0 ? str("they were last found equal after step ", equal_) : "this was the first comparison of this run";
   const std::string advice =
-      equal_ >= 0 ? cat("; then go on from a checkpoint of step ", equal_, " or before") : std::string();
+      equal_ >= 0 ? str("; then go on from a checkpoint of step ", equal_, " or before") : std::string();
   const size_t rest = ranks.size() - odd.size();
   if (known)
     throw Error(ExitCode::kRanksDisagree,
-                cat("step ", step, ": ", ranks_text(odd), odd.size() == 1 ? " holds" : " hold",
+                str("step ", step, ": ", ranks_text(odd), odd.size() == 1 ? " holds" : " hold",
                     " other values than the other ", rest, " ranks in ", names, "; ", last,
                     ". A bit flipped, or a processor computes wrongly: check the memory and processor of ",
                     odd.size() == 1 ? "that rank's machine" : "those ranks' machines", advice));
   throw Error(ExitCode::kRanksDisagree,
-              cat("step ", step, ": ", ranks_text(ranks), " hold different values in ", names,
+              str("step ", step, ": ", ranks_text(ranks), " hold different values in ", names,
                   ", and no majority says which of them are right; ", last,
                   ". A bit flipped, or a processor computes wrongly: check their machines", advice));
 }

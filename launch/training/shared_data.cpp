@@ -20,11 +20,11 @@ const Datasets& SharedData::open(Communicator& comm) {
         data_ = std::make_unique<Datasets>(settings_.source->open(options, static_cast<uint64_t>(settings_.seed)));
       } catch (const Error& e) {  // heard only where rank 0 has none
         if (comm.rank() == 0 || e.code() != ExitCode::kMissingInput) throw;
-        throw Error(ExitCode::kOutputLocked, cat(e.what(), kShare));
+        throw Error(ExitCode::kOutputLocked, str(e.what(), kShare));
       }
     }
     if (comm.rank() == 0 && data_->stored_samples > data_->samples)
-      log_warning(cat(settings_.data.path, ": has grown from ", data_->samples, " to ", data_->stored_samples,
+      log_warning(str(settings_.data.path, ": has grown from ", data_->samples, " to ", data_->stored_samples,
                       " samples since the run began: the first ", data_->samples,
                       ", which are the same, are used; a new run uses all of them, and may begin with this one's "
                       "parameters (init.from)"));
@@ -42,7 +42,7 @@ const Datasets& SharedData::open(Communicator& comm) {
 void SharedData::require_same(Communicator& comm) const {
   if (comm.size() == 1) return;
   const std::string mine = data_->train ? to_hex(data_->train->identity()) : "";
-  const std::string first = broadcast_text(comm, cat(host_name(), "\n", mine), 0, "data");
+  const std::string first = broadcast_text(comm, str(host_name(), "\n", mine), 0, "data");
   const std::string host = first.substr(0, first.find('\n'));
   fail_together(comm, [&] {
     require(first.substr(host.size() + 1) == mine, ExitCode::kOutputLocked, settings_.data.path, " on ", host_name(),

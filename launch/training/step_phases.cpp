@@ -96,7 +96,7 @@ StepResult joined(const PhaseResults& phases) {
   all.grad_norm = std::sqrt(squares);
   const auto bad = std::find_if(phases.begin(), phases.end(), [](const auto& p) { return !p.second.finite; });
   all.finite = bad == phases.end();
-  if (!all.finite) all.nonfinite = cat(bad->second.nonfinite, " in the phase of ", bad->first);
+  if (!all.finite) all.nonfinite = str(bad->second.nonfinite, " in the phase of ", bad->first);
   return all;
 }
 

@@ -65,7 +65,7 @@ void Trainer::require_recordable() const {
   if (!settings_.graph) return;
   const std::string why = dynamic_cast<const GlobalBatchTask*>(&task_)
                               ? std::string("the loss is over the global batch, whose outputs are gathered first")
-                          : phases_->count() > 1 ? cat("the steps of ", settings_.model_name, " have ",
+                          : phases_->count() > 1 ? str("the steps of ", settings_.model_name, " have ",
                                                        phases_->count(), " phases, between which the host waits")
                                                  : parallel_.why_not_recorded();
   require(why.empty(), ExitCode::kConfig, settings_.config.place("graph"), ": ", why, "; set graph: false");
@@ -156,7 +156,7 @@ StepReport Trainer::finish() {
   if (report.result.targets == 0 && current_device().has_bytes()) {
     report.result.loss = std::numeric_limits<double>::quiet_NaN();
     if (comm_.rank() == 0)
-      log_warning(cat("step ", report.step, ": none of its ", report.items, " targets counts (",
+      log_warning(str("step ", report.step, ": none of its ", report.items, " targets counts (",
                       settings_.config.place("data.ignore_tokens"), "): it has no loss and no gradient"));
   }
   const bool finite = report.result.finite;
@@ -217,7 +217,7 @@ StepResult Trainer::outcome_of(const UnderWay& step) {
   } catch (const Error& e) {
     if (e.code() != ExitCode::kRankLost) throw;
     const Error why =
-        e.with_message(cat("step ", step.report.step, ", which was recorded: ", e.what(),
+        e.with_message(str("step ", step.report.step, ", which was recorded: ", e.what(),
                            "; with graph: false the error names it (", settings_.config.place("comm.deadline"), ")"));
     comm_.abort(why);  // else the graph's end would be waited for
     throw why;

@@ -15,16 +15,16 @@
 namespace lockstep {
 namespace {
 
-std::string gpus_text(int n) { return cat(n, n == 1 ? " GPU" : " GPUs"); }
+std::string gpus_text(int n) { return str(n, n == 1 ? " GPU" : " GPUs"); }
 
 // "2 GPUs visible (CUDA_VISIBLE_DEVICES=0,1)"
 std::string visible_text(int count) {
   const char* limit = std::getenv("CUDA_VISIBLE_DEVICES");
-  return cat(gpus_text(count), " visible", limit ? cat(" (CUDA_VISIBLE_DEVICES=", limit, ")") : "");
+  return str(gpus_text(count), " visible", limit ? str(" (CUDA_VISIBLE_DEVICES=", limit, ")") : "");
 }
 
 std::string gpu_text(const DeviceProperties& p) {
-  return cat(p.name, ", ", p.architecture, ", ", bytes_text(p.memory_bytes), ", PCI ", p.bus);
+  return str(p.name, ", ", p.architecture, ", ", bytes_text(p.memory_bytes), ", PCI ", p.bus);
 }
 
 std::string to_line(const RankPlacement& s) {
@@ -50,7 +50,7 @@ RankPlacement parse_placement(const std::string& line) {
           json_text(*o, "gpu", kWhere)};
 }
 
-std::string wanted_text(const std::string& why) { return cat("device: cuda, but no GPU can be used: ", why); }
+std::string wanted_text(const std::string& why) { return str("device: cuda, but no GPU can be used: ", why); }
 
 // The error text for the first rank that would have to share a GPU; empty if each rank has its own.
 std::optional<std::string> sharing_text(const std::vector<RankPlacement>& placements) {
@@ -63,11 +63,11 @@ std::optional<std::string> sharing_text(const std::vector<RankPlacement>& placem
     for (const RankPlacement& o : placements) {
       if (o.machine != s.machine && o.id != s.id) continue;
       ++ranks, used.insert(o.id);
-      if (o.id == s.id && o.host != s.host) also = cat(" (whose ", s.id, " is that of ", o.host, ", too)");
+      if (o.id == s.id && o.host != s.host) also = str(" (whose ", s.id, " is that of ", o.host, ", too)");
     }
     const int gpus = std::max(s.gpus, static_cast<int>(used.size()));
-    return cat(ranks, " ranks on ", s.host, also, ", but ", visible_text(gpus), ": start ",
-               gpus == 1 ? "1 rank" : cat(gpus),
+    return str(ranks, " ranks on ", s.host, also, ", but ", visible_text(gpus), ": start ",
+               gpus == 1 ? "1 rank" : str(gpus),
                " there, or let ranks share a GPU, which is slower, with share_gpu=true");
   }
   return {};
@@ -113,15 +113,15 @@ PlacementDecision decide_placement(const std::vector<RankPlacement>& placements,
     if (asked) return {false, wanted_text(without->why), ExitCode::kDevice, speaker};
     const auto with =
         std::find_if(placements.begin(), placements.end(), [](const RankPlacement& s) { return s.gpus > 0; });
-    if (with == placements.end()) return {false, cat("no GPU: ", without->why)};
+    if (with == placements.end()) return {false, str("no GPU: ", without->why)};
     return {false,
-            cat("no GPU can be used here: ", without->why, "; but rank ", with - placements.begin(), " on ", with->host,
+            str("no GPU can be used here: ", without->why, "; but rank ", with - placements.begin(), " on ", with->host,
                 " has one. Fix this, or compute on CPUs everywhere with device=cpu"),
             ExitCode::kRanksDisagree, speaker};
   }
   const auto sharing = sharing_text(placements);
   if (!sharing || options.share_gpu) return {true};
-  if (asked) return {false, cat("device: cuda, but ", *sharing), ExitCode::kDevice, 0};
+  if (asked) return {false, str("device: cuda, but ", *sharing), ExitCode::kDevice, 0};
   return {false, *sharing};
 }
 
@@ -138,12 +138,12 @@ Device place_ranks(Communicator& comm, int local_rank, const DeviceOptions& opti
   if (!decision.on_gpus) {
     // Logged only on a machine that has GPUs.
     if (first && !decision.text.empty())
-      log(has_gpu_driver() ? LogLevel::kInfo : LogLevel::kDebug, cat("device: cpu (", decision.text, ")"));
+      log(has_gpu_driver() ? LogLevel::kInfo : LogLevel::kDebug, str("device: cpu (", decision.text, ")"));
     return {};
   }
   if (first)
     for (size_t r = 0; r < placements.size(); ++r)
-      log_info(cat("device: ", placements.size() > 1 ? cat("rank ", r, " on ", placements[r].host, ": ") : "",
+      log_info(str("device: ", placements.size() > 1 ? str("rank ", r, " on ", placements[r].host, ": ") : "",
                    "cuda:", placements[r].index, ", ", placements[r].gpu));
   return {DeviceType::kCuda, placements[static_cast<size_t>(comm.rank())].index};
 }
@@ -162,12 +162,12 @@ void apply(const DeviceOptions& options, const Stream& stream) {
 
 std::string devices_text() {
   std::string out =
-      cat("cpu     ", available_cores(), available_cores() == 1 ? " core" : " cores", ", ", kernels().isa, "\n");
+      str("cpu     ", available_cores(), available_cores() == 1 ? " core" : " cores", ", ", kernels().isa, "\n");
   std::string why;
   DeviceBackend* backend = find_device_backend(&why);
-  if (!backend) return out + cat("no GPU: ", why, "\n");
+  if (!backend) return out + str("no GPU: ", why, "\n");
   for (int i = 0; i < backend->count(); ++i)
-    out += cat(backend->name(), ":", i, "  ", gpu_text(backend->properties(i)), ", ",
+    out += str(backend->name(), ":", i, "  ", gpu_text(backend->properties(i)), ", ",
                bytes_text(backend->free_memory(i)), " free\n");
   return out + backend->driver() + ", " + backend->versions() + "\n";
 }
@@ -182,7 +182,7 @@ std::string devices_json() {
   if (!backend) return out + json_line({{"device", nullptr}, {"why", why}}) + "\n";
   for (int i = 0; i < backend->count(); ++i) {
     const DeviceProperties p = backend->properties(i);
-    out += json_line({{"device", cat(backend->name(), ":", i)},
+    out += json_line({{"device", str(backend->name(), ":", i)},
                       {"name", p.name},
                       {"isa", p.architecture},
                       {"bus", p.bus},

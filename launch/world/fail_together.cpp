@@ -14,10 +14,10 @@ void fail_together(Communicator& comm, const std::function<void()>& mine, std::s
     mine();
   } catch (const Error& e) {
     own = std::current_exception();
-    problem = cat(static_cast<int>(e.code()), " ", e.what());
+    problem = str(static_cast<int>(e.code()), " ", e.what());
   } catch (...) {
     const Error e = as_error(std::current_exception());
-    problem = cat(static_cast<int>(e.code()), " ", e.what());
+    problem = str(static_cast<int>(e.code()), " ", e.what());
   }
   const auto all = all_gather_text(comm, problem, label);
   for (int r = 0; r < comm.size(); ++r) {

@@ -24,7 +24,7 @@ int64_t parse_bytes(std::string_view text, std::string_view option) {
   if (end != copy.c_str() && std::isfinite(number) && number >= 0)
     for (auto& [name, factor] : kUnits)
       if (unit == name && number * factor < 0x1p62) return static_cast<int64_t>(number * factor);
-  throw Error(ExitCode::kUsage, cat("--", option, " ", text, ": is not a size; write it as 80GiB or 512MB"));
+  throw Error(ExitCode::kUsage, str("--", option, " ", text, ": is not a size; write it as 80GiB or 512MB"));
 }
 
 std::string bytes_text(int64_t bytes) {
@@ -82,7 +82,7 @@ void add_memory(JsonObject& line, const AllocatorStats& stats, int64_t wire_byte
   line.emplace_back("peak_bytes", device_peak(stats));
   for (int i = 0; i < kMemoryUses; ++i)
     if (const auto use = static_cast<MemoryUse>(i); use != MemoryUse::kScratch)
-      line.emplace_back(cat(use, "_bytes"), stats.peak_of(use));
+      line.emplace_back(str(use, "_bytes"), stats.peak_of(use));
   line.emplace_back("wire_bytes", wire_bytes);
 }
 

@@ -21,7 +21,7 @@ namespace lockstep {
 namespace {
 
 void report(const WorldOptions& options, const Error& error, int rank, int size) {
-  log_error(size > 1 ? cat("rank ", rank, " on ", host_name(), ": ", error.what()) : std::string(error.what()));
+  log_error(size > 1 ? str("rank ", rank, " on ", host_name(), ": ", error.what()) : std::string(error.what()));
   if (options.on_failure) options.on_failure(error, rank);
 }
 
@@ -44,7 +44,7 @@ void run_rank(Communicator& host, int local_rank, int threads, const WorldOption
     by_nccl = make_nccl_communicator(
         host, device, {.deadline = Seconds(options.deadline_s), .nccl_shares = device_backend().tries("nccl_split")},
         &why);
-    if (!by_nccl && host.rank() == 0) log_info(cat("ranks exchange through host memory: ", why));
+    if (!by_nccl && host.rank() == 0) log_info(str("ranks exchange through host memory: ", why));
   }
   body(by_nccl ? *by_nccl : host);
 }
@@ -74,7 +74,7 @@ int run_threads(const WorldOptions& options, int size, const std::function<void(
     code = static_cast<int>(error.code());
     set_log_prefix({});
     report(options, error, r, size);
-    comms[static_cast<size_t>(r)]->abort(Error(ExitCode::kRankLost, cat("rank ", r, " failed: ", error.what())));
+    comms[static_cast<size_t>(r)]->abort(Error(ExitCode::kRankLost, str("rank ", r, " failed: ", error.what())));
   };
   const auto end = [&](int count) {
     {
@@ -87,7 +87,7 @@ int run_threads(const WorldOptions& options, int size, const std::function<void(
   for (int r = 0; r < size && static_cast<int>(ranks.size()) == r; ++r) {
     try {
       ranks.emplace_back([&, r] {
-        set_log_prefix(cat("rank ", r));
+        set_log_prefix(str("rank ", r));
         try {
           run_rank(*comms[static_cast<size_t>(r)], r, threads_for(options, size), options, body);
         } catch (...) {
@@ -96,7 +96,7 @@ int run_threads(const WorldOptions& options, int size, const std::function<void(
         end(1);
       });
     } catch (const std::system_error& e) {
-      fail(thread_refused(cat("the thread of rank ", r, " of ", size), e), r);
+      fail(thread_refused(str("the thread of rank ", r, " of ", size), e), r);
       end(size - r);
     }
   }
@@ -115,7 +115,7 @@ int run_threads(const WorldOptions& options, int size, const std::function<void(
 
 int run_mpi(const WorldOptions& options, const std::function<void(Communicator&)>& body) {
   const MpiPlace place = mpi_place();
-  if (place.size > 1) set_log_prefix(cat("rank ", place.rank));
+  if (place.size > 1) set_log_prefix(str("rank ", place.rank));
   // Must outlive an error of `body`: its destruction would reach the other ranks, which would report it as their own
   // error before the job ends.
   std::unique_ptr<Communicator> comm;

@@ -122,11 +122,11 @@ class Bench {
 
   void row(const Case& c) {
     const double floor = std::max(c.flops / flop_rate_, c.bytes / byte_rate_);
-    std::string line = cat("| ", c.name, " | ");
+    std::string line = str("| ", c.name, " | ");
     try {
       const double exact = seconds_of(c);
       line +=
-          cat(number(exact * 1e3), " | ", c.flops > 0 ? number(c.flops / exact / 1e12) : "", " | ",
+          str(number(exact * 1e3), " | ", c.flops > 0 ? number(c.flops / exact / 1e12) : "", " | ",
               number(c.bytes / exact / 1e9), " | ", number(floor * 1e3), " | ", number(100 * floor / exact), "% | ");
       if (DeviceQueue* queue = stream_.device_queue().get()) {
         queue->allow_fast(true);
@@ -174,7 +174,7 @@ void linear_rows(Bench& bench, const Model& m, const std::string& name, int64_t 
   const int64_t n = m.tokens();
   const double flops = 2.0 * static_cast<double>(n) * static_cast<double>(in) * static_cast<double>(out);
   const auto bytes = [&](double more = 0) { return 2.0 * static_cast<double>(n * in + n * out + in * out) + more; };
-  const std::string what = cat(m.name, " ", name, ", ", n, " x ", in, " to ", out);
+  const std::string what = str(m.name, " ", name, ", ", n, " x ", in, " to ", out);
   const auto forward = [=](bool with_bias, bool with_gelu) {
     return [=]() -> Launch {
       Tensor x = narrow_matrix(n, in), w = narrow_matrix(out, in), y = Tensor::empty({n, out}, kNarrow), pre, b;
@@ -250,7 +250,7 @@ void attention_rows(Bench& bench, const Model& m) {
     };
   };
   for (const bool ours : {false, true}) {
-    const std::string what = cat(m.name, " attention, ", m.batch, " x ", m.time, " x ", m.heads, " x ", dim,
+    const std::string what = str(m.name, " attention, ", m.batch, " x ", m.time, " x ", m.heads, " x ", dim,
                                  ours ? ", kernels of our own" : "");
     bench.row({what, forward, 8.0 * static_cast<double>(n * m.width), make(ours, false)});
     bench.row({what + ": gradient", 2.5 * forward, 16.0 * static_cast<double>(n * m.width), make(ours, true)});
@@ -282,7 +282,7 @@ void loss_rows(Bench& bench, const Model& m) {
       };
     };
   };
-  const std::string what = cat(m.name, " cross-entropy, ", n, " x ", v);
+  const std::string what = str(m.name, " cross-entropy, ", n, " x ", v);
   bench.row({what, 0, 2.0 * static_cast<double>(n * v), make(false)});
   bench.row({what + ", with its gradient", 0, 4.0 * static_cast<double>(n * v), make(true)});
 }
@@ -299,7 +299,7 @@ void norm_rows(Bench& bench, const Model& m) {
     return o;
   };
   const double pass = 2.0 * static_cast<double>(n * c);
-  const std::string what = cat(m.name, " layer norm, ", n, " x ", c);
+  const std::string what = str(m.name, " layer norm, ", n, " x ", c);
   bench.row({what, 0, 2 * pass, [=]() -> Launch {
                const Operands o = operands();
                using F = LayerNormRows;
@@ -329,7 +329,7 @@ void norm_rows(Bench& bench, const Model& m) {
                  raw::launch([](Parallel& p, const NormColumnsArgs& args) { kernels(p).norm_columns(p, args); }, a);
                };
              }});
-  bench.row({cat(m.name, " column sums, ", n, " x ", 4 * c), 0, 4 * pass, [=]() -> Launch {
+  bench.row({str(m.name, " column sums, ", n, " x ", 4 * c), 0, 4 * pass, [=]() -> Launch {
                const Tensor in = narrow_matrix(n, 4 * c), out = Tensor::empty({4 * c});
                ColumnArgs a;
                a.rows = n, a.cols = 4 * c, a.in = in.read(), a.in_dtype = kNarrow, a.out = out.write();
@@ -343,7 +343,7 @@ void norm_rows(Bench& bench, const Model& m) {
 void update_row(Bench& bench, const Model& m) {
   const int64_t n = m.parameters;
   bench.row(
-      {cat(m.name, " AdamW, ", n), 0, 28.0 * static_cast<double>(n), [=]() -> Launch {
+      {str(m.name, " AdamW, ", n), 0, 28.0 * static_cast<double>(n), [=]() -> Launch {
          const auto of = [&](double scale) { return random_tensor({n}, DType::kFloat32, scale); };
          const Tensor master = of(0.02), first = of(1e-3), second = Tensor::full({n}, 1e-6), gradient = of(1e-3),
                       control = Tensor::of(std::vector<float>{1e-4f, 1, 0, 1, 1, 0, 0, 0}, {UpdateControl::kCount});

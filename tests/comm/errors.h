@@ -18,7 +18,7 @@ Error error_of(F&& f) {
   } catch (const Error& e) {
     return e;
   } catch (const std::exception& e) {
-    return Error(ExitCode::kOk, cat("another exception: ", e.what()));
+    return Error(ExitCode::kOk, str("another exception: ", e.what()));
   }
   return Error(ExitCode::kOk, "no error");
 }

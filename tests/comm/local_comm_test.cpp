@@ -106,7 +106,7 @@ TEST(LocalComm, TextsDoNotWaitForTheGpu) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(500));
                 over = true;
               });
-              EXPECT_EQ(all_gather_text(comm, cat("rank ", comm.rank()), "who")[1], "rank 1");
+              EXPECT_EQ(all_gather_text(comm, str("rank ", comm.rank()), "who")[1], "rank 1");
               EXPECT_EQ(broadcast_text(comm, "said", 1, "text"), "said");
               EXPECT_FALSE(over);
               const Tensor t = Tensor::full({3}, 1);  // what the GPU writes is waited for

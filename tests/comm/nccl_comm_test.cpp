@@ -341,7 +341,7 @@ TEST(NcclComm, CallsThatAgreeMayBeFarApart) {
   run_nccl_ranks(2, [](Communicator& comm) {
     const Tensor t = Tensor::full({3}, 1);
     if (comm.rank() == 1) sleep_for(0.2);  // rank 0 is further ahead than marks are kept
-    for (int k = 0; k < 200; ++k) comm.broadcast(t, k % 2, cat("x", k)).wait();
+    for (int k = 0; k < 200; ++k) comm.broadcast(t, k % 2, str("x", k)).wait();
     comm.barrier("end");
     EXPECT_EQ(t.to_vector(), std::vector<double>(3, 1));
   });

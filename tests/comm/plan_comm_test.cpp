@@ -37,7 +37,7 @@ void calls(Communicator& world, int group) {
 
 TEST(PlanComm, SendsWhatEachRealRankSends) {
   for (auto [size, group] : {std::pair(1, 1), {2, 1}, {2, 2}, {4, 2}, {6, 3}, {6, 6}}) {
-    SCOPED_TRACE(cat(size, " ranks, rows of ", group));
+    SCOPED_TRACE(str(size, " ranks, rows of ", group));
     std::vector<int64_t> real(static_cast<size_t>(size));
     run_ranks(size, [&, group = group](Communicator& comm) {
       calls(comm, group);

@@ -96,7 +96,7 @@ TEST(ProgressBoard, SaysWhichProcessIsStopped) {
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
-  EXPECT_EQ(board->stopped(1), cat("its process ", child, " is stopped, by SIGSTOP or a debugger"));
+  EXPECT_EQ(board->stopped(1), str("its process ", child, " is stopped, by SIGSTOP or a debugger"));
   kill(child, SIGCONT);
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(board->stopped(1), "");

@@ -34,14 +34,14 @@ void on_ranks(const std::function<void(Communicator&)>& body) {
       stream.synchronize();
     } else {
       for (int size = 1; size <= 5; ++size) {
-        SCOPED_TRACE(cat(size, " ranks"));
+        SCOPED_TRACE(str(size, " ranks"));
         run_ranks(size, body, {.device = device});
       }
     }
   }
   if (!mpi_launched())
     for (int size = 1; size <= 5; ++size) {
-      SCOPED_TRACE(cat(size, " ranks by NCCL"));
+      SCOPED_TRACE(str(size, " ranks by NCCL"));
       run_nccl_ranks(size, body);
     }
 }
@@ -110,7 +110,7 @@ TEST(Comm, AllReduceCombinesEveryElement) {
         for (int64_t n : {0, 1, 63, 1000}) {
           const Tensor t = values_of(comm.rank(), n, dtype);
           comm.all_reduce(t, op, "x").wait();
-          expect_elements(t, cat("all_reduce of ", t), [&](int64_t i) { return reduced(op, comm.size(), i); });
+          expect_elements(t, str("all_reduce of ", t), [&](int64_t i) { return reduced(op, comm.size(), i); });
         }
   });
 }
@@ -126,7 +126,7 @@ TEST(Comm, ReduceScatterGivesEachRankItsPart) {
           const Tensor in = values_of(comm.rank(), sum_of(counts), dtype);
           const Tensor out = in_place ? in.slice(0, begin, begin + counts[me]) : Tensor::empty({counts[me]}, dtype);
           comm.reduce_scatter(out, in, counts, op, "x").wait();
-          expect_elements(out, cat("reduce_scatter of ", in),
+          expect_elements(out, str("reduce_scatter of ", in),
                           [&](int64_t i) { return reduced(op, comm.size(), begin + i); });
         }
   });
@@ -149,7 +149,7 @@ TEST(Comm, AllGatherBringsEveryPartToItsPlace) {
           }
           comm.all_gather(out, in, counts, "x").wait();
           for (size_t r = 0; r < counts.size(); ++r)
-            expect_elements(out.slice(0, offsets[r], offsets[r] + counts[r]), cat("all_gather, part of rank ", r),
+            expect_elements(out.slice(0, offsets[r], offsets[r] + counts[r]), str("all_gather, part of rank ", r),
                             [&](int64_t i) { return static_cast<double>(value_of(static_cast<int>(r), i)); });
         }
   });
@@ -175,7 +175,7 @@ TEST(Comm, AllToAllDeliversEachPartToItsRank) {
           const auto k = static_cast<size_t>(r);
           int64_t theirs = 0;  // where our part begins in what rank r sends
           for (int q = 0; q < comm.rank(); ++q) theirs += count(r, q, unit);
-          expect_elements(out.slice(0, places[k], places[k] + received[k]), cat("all_to_all, part of rank ", r),
+          expect_elements(out.slice(0, places[k], places[k] + received[k]), str("all_to_all, part of rank ", r),
                           [&](int64_t i) { return static_cast<double>(value_of(r, theirs + i)); });
         }
       }
@@ -189,7 +189,7 @@ TEST(Comm, BroadcastCopiesTheRoot) {
         for (int64_t n : {0, 1, 777}) {
           const Tensor t = values_of(comm.rank(), n, dtype);
           comm.broadcast(t, root, "x").wait();
-          expect_elements(t, cat("broadcast from rank ", root),
+          expect_elements(t, str("broadcast from rank ", root),
                           [&](int64_t i) { return static_cast<double>(value_of(root, i)); });
         }
   });
@@ -270,7 +270,7 @@ TEST(Comm, ARingMaySendFirst) {
       for (int k = 0; k < 3; ++k) {
         const Tensor t = Tensor::zeros({n});
         comm.receive(t, before, "x").wait();
-        expect_elements(t, cat("message ", k), [&](int64_t i) { return static_cast<double>(value_of(before + k, i)); });
+        expect_elements(t, str("message ", k), [&](int64_t i) { return static_cast<double>(value_of(before + k, i)); });
       }
       for (const Work& w : sends) w.wait();
     }

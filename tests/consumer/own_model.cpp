@@ -47,7 +47,7 @@ class GatedBlock : public ModuleOf<Tensor> {
 class Gated : public Model {
  public:
   Gated(const GatedOptions& o, const TaskSpec& task) : stem_(child<Linear>("stem", task.input.numel(), o.width)) {
-    for (int64_t i = 0; i < o.blocks; ++i) blocks_.push_back(&child<GatedBlock>(cat("blocks.", i), o));
+    for (int64_t i = 0; i < o.blocks; ++i) blocks_.push_back(&child<GatedBlock>(str("blocks.", i), o));
     head_ = &child<Linear>("head", o.width, task.classes);
   }
 

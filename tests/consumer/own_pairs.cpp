@@ -22,7 +22,7 @@ class Views final : public Dataset {
   }
   int64_t size() const override { return size_; }
   const DataSpec& spec() const override { return spec_; }
-  Hash128 identity() const override { return hash128(cat("views ", size_, " from ", first_)); }
+  Hash128 identity() const override { return hash128(str("views ", size_, " from ", first_)); }
   const Vocabulary* vocabulary() const override { return nullptr; }
   void read(int64_t, int64_t index, SampleMemory sample) const override {
     const auto i = static_cast<double>(first_ + index);

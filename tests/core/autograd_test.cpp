@@ -208,7 +208,7 @@ TEST(InPlace, WriteUnderASavedValueIsCaughtAndNamesTheOperation) {
     Tensor x = leaf({1, 2});
     Tensor h = affine(x, 1), y = c.f(h);
     add_in_place(std::string(c.op) == "softmax" ? y : h, Tensor::full({2}, 1));
-    expect_says(error_of([&] { backward(sum(y)); }), {cat("saved by ", c.op), "written in place", "fp32[2]"});
+    expect_says(error_of([&] { backward(sum(y)); }), {str("saved by ", c.op), "written in place", "fp32[2]"});
   }
   // Nothing is said where backward does not need the value.
   Tensor x = leaf({1, 2});
@@ -230,7 +230,7 @@ TEST(SecondSweep, IsRefused) {
   Tensor first = sum(shared), second = sum(affine(shared, 2));
   backward(first);
   expect_says(error_of([&] { backward(second); }),
-              {"backward through mul", cat("tests/core/autograd_test.cpp:", line), "second time"});
+              {"backward through mul", str("tests/core/autograd_test.cpp:", line), "second time"});
 }
 
 TEST(Anomaly, NamesTheForwardCallOfTheFirstNonFiniteResult) {
@@ -244,7 +244,7 @@ TEST(Anomaly, NamesTheForwardCallOfTheFirstNonFiniteResult) {
         Tensor z = exp(y);  // never reached
       },
       ExitCode::kNumeric);
-  expect_says(text, {"result of log", cat("tests/core/autograd_test.cpp:", line), "fp32[3]"});
+  expect_says(text, {"result of log", str("tests/core/autograd_test.cpp:", line), "fp32[3]"});
   // Outside the mode, and where no gradient is asked for, it is found just as well.
   expect_says(error_of([] { exp(Tensor::full({2}, 1000)); }, ExitCode::kNumeric), {"result of exp"});
   WithAnomaly off(false);
@@ -259,7 +259,7 @@ TEST(Anomaly, NamesTheForwardCallOfTheFirstNonFiniteGradient) {
   Tensor y = sqrt(h);
   Tensor z = sum(affine(y, 2));
   expect_says(error_of([&] { backward(z); }, ExitCode::kNumeric),
-              {"backward pass of sqrt", cat("tests/core/autograd_test.cpp:", line)});
+              {"backward pass of sqrt", str("tests/core/autograd_test.cpp:", line)});
 }
 
 // A million operations deep, on a stack that could not hold a ten-thousandth of a recursion.

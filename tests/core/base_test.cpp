@@ -27,7 +27,7 @@ TEST(Errors, OfContractsCarryTheirPlaceAndValues) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ExitCode::kInternal);
-    EXPECT_EQ(std::string(e.what()), cat("sum of 1 and 1.5 is true [tests/core/base_test.cpp:", line, "]"));
+    EXPECT_EQ(std::string(e.what()), str("sum of 1 and 1.5 is true [tests/core/base_test.cpp:", line, "]"));
   }
   EXPECT_NO_THROW(check(true, "fine"));
 }
@@ -45,7 +45,7 @@ TEST(Errors, OfInputCarryTheirExitCode) {
 TEST(Text, OfNumbersReadsBackTheSame) {
   for (double v : {0.0, 1.0, 0.1, 1e300, 1.0 / 3, -2.5e-7}) EXPECT_EQ(std::stod(to_text(v)), v);
   EXPECT_EQ(to_text(0.1), "0.1");
-  EXPECT_EQ(cat("a", std::string("b"), std::string_view("c"), -3, uint8_t{4}, false), "abc-34false");
+  EXPECT_EQ(str("a", std::string("b"), std::string_view("c"), -3, uint8_t{4}, false), "abc-34false");
 }
 
 TEST(Narrow, RefusesWhatDoesNotFit) {
@@ -185,7 +185,7 @@ TEST(Json, KeepsNestedValuesAsText) {
 // One object with many keys, and a list of many objects: each took time with the square of its length.
 TEST(Json, ReadsLongTextsInLinearTime) {
   std::string head = "{\"k\":0";
-  for (int i = 0; i < 100000; ++i) head += cat(",\"k", i, "\":1");
+  for (int i = 0; i < 100000; ++i) head += str(",\"k", i, "\":1");
   JsonObject small{{"name", std::string("parameters/a")}, {"offset", int64_t{64}}};
   const std::string list = json_list(std::vector<JsonObject>(200000, small));
   const std::clock_t begun = std::clock();

@@ -170,7 +170,7 @@ TEST(Damage, OfABlockIsNamed) {
   const Checkpoint c = open_checkpoint(dir);
   const auto expect_named = [&](const std::function<void()>& action) {
     expect_error(ExitCode::kBadData,
-                 {path, "tensor parameters/large", "checksum", cat("elements [", 2 * kBlock, ", ", 3 * kBlock, ")")},
+                 {path, "tensor parameters/large", "checksum", str("elements [", 2 * kBlock, ", ", 3 * kBlock, ")")},
                  action);
   };
   float some[2];
@@ -211,7 +211,7 @@ std::string save_as_before(const std::string& folder, int ranks) {
   for (int r = 0; r < ranks; ++r) {
     Hdf5File file = Hdf5File::create(part_path(pending, r, ranks));
     for (const StateEntry& e : cut_for_rank(state(), r, ranks)) {
-      file.write_all(cat(e.name, "@", e.offset), StoredType::kFloat32, {e.data.numel()}, e.data.read());
+      file.write_all(str(e.name, "@", e.offset), StoredType::kFloat32, {e.data.numel()}, e.data.read());
       slices.push_back({e.name, e.region, e.offset, e.data.numel(), r, digest_of({e}), 0});
     }
     file.close();
@@ -222,8 +222,8 @@ std::string save_as_before(const std::string& folder, int ranks) {
   const std::string dir = folder + "/" + checkpoint_name(7), path = dir + "/manifest.json";
   std::string text = content(path);
   text.resize(text.rfind("{\"hash\""));
-  for (const auto& [from, to] : {std::pair(cat("\"version\":", kCheckpointVersion), std::string("\"version\":4")),
-                                 std::pair(cat("\"files\":", ranks, ","), std::string())})
+  for (const auto& [from, to] : {std::pair(str("\"version\":", kCheckpointVersion), std::string("\"version\":4")),
+                                 std::pair(str("\"files\":", ranks, ","), std::string())})
     text.replace(text.find(from), from.size(), to);
   write_file(path, text + "{\"hash\":\"" + to_hex(hash128(text)) + "\"}\n");
   return dir;
@@ -262,7 +262,7 @@ TEST(EarlierVersion, InTheClothesOfALaterIsRefused) {
   const std::string dir = save_as_before(folder / "c", 1), path = dir + "/manifest.json";
   std::string text = content(path);
   text.resize(text.rfind("{\"hash\""));
-  text.replace(text.find("\"version\":4"), 11, cat("\"version\":", kCheckpointVersion, ",\"files\":1"));
+  text.replace(text.find("\"version\":4"), 11, str("\"version\":", kCheckpointVersion, ",\"files\":1"));
   write_file(path, text + "{\"hash\":\"" + to_hex(hash128(text)) + "\"}\n");
   expect_error(ExitCode::kBadData, {"part-0000-of-0001.h5", "adamw.m/large", "not written by lockstep"},
                [&] { verify_checkpoint(open_checkpoint(dir)); });

@@ -106,7 +106,7 @@ TEST(Boxes, OfAnyLayoutLoadIntoAnyOtherWithOneDigest) {
     for (int reader = 0; reader < 3; ++reader) verify_checkpoint(c, reader, 3);
     if (digest.empty()) digest = to_hex(digest_of(c));
     EXPECT_EQ(to_hex(digest_of(c)), digest) << from.size << " boxes";
-    for (const Layout& to : kLayouts) expect_loads(c, to, cat(from.size, " boxes into ", to.size));
+    for (const Layout& to : kLayouts) expect_loads(c, to, str(from.size, " boxes into ", to.size));
     for (const auto& [name, shape] : kTensors) {
       const Range some{shape.numel() / 3, shape.numel() - shape.numel() / 4};
       std::vector<float> read(static_cast<size_t>(some.size())), wanted;
@@ -132,7 +132,7 @@ TEST(Boxes, OfALargeTensorLoadByPieces) {
   CheckpointInfo info;
   info.step = 1, info.ranks = 2, info.dataset = "0123456789abcdef0123456789abcdef";
   commit_checkpoint(folder / "c", info, slices, 2);
-  const Checkpoint c = open_checkpoint(cat(folder / "c", "/", checkpoint_name(1)));
+  const Checkpoint c = open_checkpoint(str(folder / "c", "/", checkpoint_name(1)));
   for (const Region& r : {Region(shape), Region(shape, {0, 59'000}, {40, 2'000}), Region(shape, {3, 0}, {30, 100'001}),
                           Region(shape, {39, 100'000}, {1, 1})}) {
     const StateEntry e{name, r, 0, Tensor::zeros({r.numel()})};

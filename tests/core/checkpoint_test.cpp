@@ -226,7 +226,7 @@ TEST(Saving, OfNanOrInfinityIsRefused) {
       FAIL() << bad;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kNumeric);
-      EXPECT_EQ(std::string(error.what()), cat("parameters/odd is not finite: element 205 is ", bad));
+      EXPECT_EQ(std::string(error.what()), str("parameters/odd is not finite: element 205 is ", bad));
     }
   }
 }
@@ -326,7 +326,7 @@ TEST(Damage, OfRandomBitsIsFound) {
     size_t f = 0;
     while (at >= files[f].second) at -= files[f++].second;
     const std::string name = fs::path(files[f].first).filename().string();
-    SCOPED_TRACE(cat("bit ", random[2] % 8, " of byte ", at, " of ", name));
+    SCOPED_TRACE(str("bit ", random[2] % 8, " of byte ", at, " of ", name));
     const auto flip = [&] {
       std::fstream file(files[f].first, std::ios::in | std::ios::out | std::ios::binary);
       file.seekg(at);
@@ -373,9 +373,9 @@ TEST(Damage, MissingFilesAreNamed) {
 TEST(Lies, OfANewerVersionAreToldApart) {
   TemporaryFolder folder;
   const std::string dir = save(folder / "c", 30, 1, state());
-  const std::string newer = cat("\"version\":", kVersionOfBoxes + 1);
-  rewrite_manifest(dir, cat("\"version\":", kCheckpointVersion), newer);
-  expect_error(ExitCode::kBadData, {"manifest.json", cat("format version ", kVersionOfBoxes + 1), "0.1.0", "newer"},
+  const std::string newer = str("\"version\":", kVersionOfBoxes + 1);
+  rewrite_manifest(dir, str("\"version\":", kCheckpointVersion), newer);
+  expect_error(ExitCode::kBadData, {"manifest.json", str("format version ", kVersionOfBoxes + 1), "0.1.0", "newer"},
                [&] { open_checkpoint(dir); });
   rewrite_manifest(dir, newer, "\"version\":0");
   expect_error(ExitCode::kBadData, {"manifest.json", "no format version 0"}, [&] { open_checkpoint(dir); });
@@ -390,7 +390,7 @@ TEST(Version1, OpensWithDefaultsAndItsKeyIsRenamed) {
   for (const StateEntry& e : entries)
     file.write_all(e.name + "@0", StoredType::kFloat32, {e.data.numel()}, e.data.read());
   file.close();
-  rewrite_manifest(dir, cat("\"version\":", kCheckpointVersion), "\"version\":1");
+  rewrite_manifest(dir, str("\"version\":", kCheckpointVersion), "\"version\":1");
   rewrite_manifest(dir, "\"loss_scale\":1024.5,\"good_steps\":12,", "");
   rewrite_manifest(dir, "\"layout\":\"2 ranks, level parameters\",", "");
   rewrite_manifest(dir, "\"config\":\"seed: 1\\n", "\"config\":\"seed: 1\\ncheckpoint:\\n  every: 5\\n  keep: 3\\n");
@@ -453,10 +453,10 @@ TEST(Manifest, IsReadInLinearTimeAndAfterItsHash) {
   const std::string dir = save(folder / "c", 30, 1, state()), path = dir + "/manifest.json";
   std::string many;
   for (int i = 0; i < 60000; ++i)
-    many += cat("{\"name\":\"z/", 100000 + i, "\",\"shape\":\"64\",\"offset\":0,\"count\":64,\"part\":0,\"hash\":\"",
+    many += str("{\"name\":\"z/", 100000 + i, "\",\"shape\":\"64\",\"offset\":0,\"count\":64,\"part\":0,\"hash\":\"",
                 std::string(32, '0'), "\"},\n ");
   std::string keys;
-  for (int i = 0; i < 60000; ++i) keys += cat("\"k", i, "\":0,");
+  for (int i = 0; i < 60000; ++i) keys += str("\"k", i, "\":0,");
   rewrite_manifest(dir, "{\"name\"", many + "{\"name\"");
   rewrite_manifest(dir, "\"step\":30", keys + "\"step\":30");
   const std::clock_t begun = std::clock();
@@ -524,7 +524,7 @@ TEST(OtherModel, DifferencesAreListedFiveAtMost) {
                 "parameters/blocks.9.up.weight [30, 10] is not in the checkpoint",
                 "parameters/blocks.0.up.weight [30, 10] is only in the checkpoint"},
                [&] { load_entries(c, entries); });
-  for (int i = 0; i < 9; ++i) entries.push_back({cat("parameters/more.", i), Shape{1}, 0, Tensor::zeros({1})});
+  for (int i = 0; i < 9; ++i) entries.push_back({str("parameters/more.", i), Shape{1}, 0, Tensor::zeros({1})});
   expect_error(ExitCode::kBadData, {"and 7 more"}, [&] { load_entries(c, entries); });
   // Another kind of tensor is no difference: weights alone, to start another run from.
   std::vector<StateEntry> weights;

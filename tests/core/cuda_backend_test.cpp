@@ -95,7 +95,7 @@ TEST_F(CudaFaults, NoDriver) {
 TEST_F(CudaFaults, DriverTooOld) {
   fake_cuda().fails["cudaGetDeviceCount"] = cudaErrorInsufficientDriver;
   fake_cuda().driver = 11080;
-  const std::string built = cat(CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10);
+  const std::string built = str(CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10);
   EXPECT_TRUE(says(refusal(), {"driver too old", "CUDA up to 11.8", built.c_str(), "install a newer driver"}));
 }
 

@@ -115,7 +115,7 @@ TEST(TiledAttention, AgreesWithTheCpu) {
                         Case{3, 40, 1, 4, 1, 0, false, {40, 33, 32}},
                         Case{2, 70, 2, 8, 2, 0, true, {5, 66}}})
     for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64}) {
-      SCOPED_TRACE(cat(c.batch, " x ", c.time, " x ", c.heads, " x ", c.dim, ", ", c.kv_heads,
+      SCOPED_TRACE(str(c.batch, " x ", c.time, " x ", c.heads, " x ", c.dim, ", ", c.kv_heads,
                        " heads of keys, window ", c.window, " in ", dtype));
       AttentionArgs a;
       a.batch = c.batch, a.time = c.time, a.heads = c.heads, a.dim = c.dim, a.dtype = dtype;
@@ -155,7 +155,7 @@ TEST(TiledAttention, KeysDocumentsAndDropoutAgreeWithTheCpu) {
         Case{70, 70, 2, 1, true, true, 0.3, {}, 20}, Case{1, 70, 2, 1, true, false, 0, {}, 0, {0, 69}},
         Case{35, 100, 4, 2, true, false, 0, {}, 0, {64, 7}}, Case{35, 100, 2, 2, true, false, 0, {}, 20, {65, 40}}})
     for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat64}) {
-      SCOPED_TRACE(cat(c.time, " queries, ", c.keys, " keys, dropout ", c.drop, " in ", dtype));
+      SCOPED_TRACE(str(c.time, " queries, ", c.keys, " keys, dropout ", c.drop, " in ", dtype));
       AttentionArgs a;
       a.batch = 2, a.time = c.time, a.keys = c.keys, a.heads = c.heads, a.kv_heads = c.kv_heads, a.dim = 12;
       a.dtype = dtype, a.causal = c.causal, a.window = c.window, a.scale = 0.3;
@@ -266,7 +266,7 @@ TEST(PatchConv, AgreesWithTheCpu) {
                                    ConvTypes{kBFloat16, kBFloat16, kBFloat16}, ConvTypes{kFloat16, kFloat32, kFloat32},
                                    ConvTypes{kFloat64, kFloat64, kFloat64}})
       for (bool accumulate : {false, true}) {
-        SCOPED_TRACE(cat(c.images, " images, kernel ", c.kernel_h, " x ", c.kernel_w, ", stride ", c.stride,
+        SCOPED_TRACE(str(c.images, " images, kernel ", c.kernel_h, " x ", c.kernel_w, ", stride ", c.stride,
                          ", dilation ", c.dilation, ", ", c.groups, " groups, ", types.x, " and ", types.weight,
                          accumulate ? ", accumulated" : ""));
         ConvArgs a;

@@ -35,7 +35,7 @@ void expect_pointwise(PointwiseOp op, const std::vector<Tensor>& ins, const Shap
 TEST(CudaPointwise, EveryOperationInEveryType) {
   for (DType dtype : kFloats)
     for (const PointwiseInfo& c : kPointwiseOps) {
-      SCOPED_TRACE(cat(c.name, " in ", dtype));
+      SCOPED_TRACE(str(c.name, " in ", dtype));
       for (const Shape& shape : {Shape{3, 701}, Shape{16, 64}}) {
         std::vector<Tensor> ins;
         for (int j = 0; j < c.ins; ++j) ins.push_back(random_tensor(shape, 5 + static_cast<uint64_t>(j), -2, 3, dtype));
@@ -50,7 +50,7 @@ TEST(CudaPointwise, SpecialValues) {
   const Tensor x = Tensor::of(values, {static_cast<int64_t>(values.size())});
   for (DType dtype : kFloats)
     for (const PointwiseInfo& c : kPointwiseOps) {
-      SCOPED_TRACE(cat(c.name, " in ", dtype));
+      SCOPED_TRACE(str(c.name, " in ", dtype));
       const Tensor in = raw::cast(x, dtype);
       expect_pointwise(c.op, std::vector<Tensor>(static_cast<size_t>(c.ins), in), in.shape(), dtype);
     }
@@ -60,7 +60,7 @@ TEST(CudaPointwise, LengthsAndAlignment) {
   for (DType dtype : kFloats)
     for (int64_t n : {1, 7, 8, 9, 4096, 10001})
       for (int64_t skip : {0, 1, 8}) {
-        SCOPED_TRACE(cat(n, " elements of ", dtype, " from ", skip));
+        SCOPED_TRACE(str(n, " elements of ", dtype, " from ", skip));
         const Tensor a = random_tensor({n + skip}, 1, -1, 1, dtype).slice(0, skip, n + skip),
                      b = random_tensor({n}, 2, -1, 1, dtype);
         expect_pointwise(PointwiseOp::kAdd, {a, b}, {n}, dtype);
@@ -102,7 +102,7 @@ TEST(CudaPointwise, Conversions) {
                             DType::kInt64,   DType::kInt32,    DType::kUInt8};
   for (DType from : kAll)
     for (DType to : kAll) {
-      SCOPED_TRACE(cat(from, " to ", to));
+      SCOPED_TRACE(str(from, " to ", to));
       const Tensor x = raw::cast(random_tensor({3, 75}, 1, 0, 250, DType::kFloat32), from);
       expect_pointwise(PointwiseOp::kCopy, {x}, {3, 75}, to);
       const Tensor y = random_tensor({3, 75}, 2, 0, 4, DType::kFloat32);
@@ -118,7 +118,7 @@ TEST(CudaColumns, Sums) {
          {std::tuple{1, 1, 1}, std::tuple{1, 1000, 1}, std::tuple{3, 37, 5}, std::tuple{1, 3001, 96},
           std::tuple{2, 130, 515}, std::tuple{4, 3, 1000}, std::tuple{1, 0, 9}})
       for (bool accumulate : {false, true}) {
-        SCOPED_TRACE(cat(batch, " x ", rows, " x ", cols, " of ", dtype));
+        SCOPED_TRACE(str(batch, " x ", rows, " x ", cols, " of ", dtype));
         const Tensor x = random_tensor({batch, rows, cols}, 1, -1, 1, dtype);
         const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
         for (DType out_dtype : {dtype, wide})
@@ -142,7 +142,7 @@ TEST(CudaColumns, GradientsOfLayerNorm) {
     for (const auto& [rows, cols] : {std::pair{1, 1}, std::pair{2000, 96}, std::pair{77, 515}, std::pair{300, 30}})
       for (bool accumulate : {false, true})
         for (bool bias : {false, true}) {
-          SCOPED_TRACE(cat(rows, " x ", cols, " of ", dtype));
+          SCOPED_TRACE(str(rows, " x ", cols, " of ", dtype));
           const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
           const Tensor g = random_tensor({rows, cols}, 1, -1, 1, dtype),
                        x = random_tensor({rows, cols}, 2, -1, 1, dtype), mean = random_tensor({rows}, 3, -1, 1, wide),
@@ -190,7 +190,7 @@ TEST(CudaTables, Gather) {
   for (DType table_dtype : kFloats)
     for (DType rows_dtype : kFloats)
       for (int64_t cols : {1, 7, 8, 48, 300}) {
-        SCOPED_TRACE(cat(cols, " columns, ", table_dtype, " to ", rows_dtype));
+        SCOPED_TRACE(str(cols, " columns, ", table_dtype, " to ", rows_dtype));
         const Tensor table = random_tensor({31, cols}, 1, -1, 1, table_dtype), index = indices(50, 31, 2);
         expect_equal([&](const KernelTable& kernel, Parallel& where) {
           const Tensor rows = Tensor::zeros({50, cols}, rows_dtype);
@@ -207,7 +207,7 @@ TEST(CudaTables, ScatterAddInRowOrder) {
     for (const auto& [rows, table_rows, cols] :
          {std::tuple{1, 1, 1}, std::tuple{700, 3, 9}, std::tuple{900, 300, 40}, std::tuple{300, 70000, 8},
           std::tuple{65, 1, 300}, std::tuple{1500, 256, 16}}) {
-      SCOPED_TRACE(cat(rows, " rows into ", table_rows, " x ", cols, ", ", rows_dtype, " into ", table_dtype));
+      SCOPED_TRACE(str(rows, " rows into ", table_rows, " x ", cols, ", ", rows_dtype, " into ", table_dtype));
       const Tensor index = indices(rows, table_rows, 3), g = random_tensor({rows, cols}, 1, -1, 1, rows_dtype);
       expect_equal([&, n = table_rows, c = cols, type = table_dtype](const KernelTable& kernel, Parallel& where) {
         const Tensor table = random_tensor({n, c}, 2, -1, 1, type);
@@ -291,7 +291,7 @@ TEST(CudaPool, ForwardAndBackward) {
   for (DType dtype : kFloats)
     for (const auto& [window, stride] : {std::pair{2, 2}, std::pair{3, 2}, std::pair{3, 1}, std::pair{2, 3}})
       for (int64_t channels : {1, 8, 20}) {
-        SCOPED_TRACE(cat("window ", window, ", stride ", stride, ", ", channels, " channels of ", dtype));
+        SCOPED_TRACE(str("window ", window, ", stride ", stride, ", ", channels, " channels of ", dtype));
         expect_equal([&, w = window, s = stride](const KernelTable& table, Parallel& where) {
           PoolArgs a;
           a.images = 2, a.height = 9, a.width = 8, a.channels = channels, a.window = w, a.stride = s, a.dtype = dtype;

@@ -22,7 +22,7 @@ TEST(CudaColumns, SumsOfChannels) {
     for (const auto& [batch, rows, channels] : {std::tuple{1, 2, 1}, std::tuple{1, 2000, 96}, std::tuple{1, 77, 515},
                                                 std::tuple{1, 300, 30}, std::tuple{3, 777, 35}})
       for (int what : {0, 1, 2}) {  // moments, gradients, gradients behind relu
-        SCOPED_TRACE(cat(batch, " x ", rows, " x ", channels, " of ", dtype, ", ", what));
+        SCOPED_TRACE(str(batch, " x ", rows, " x ", channels, " of ", dtype, ", ", what));
         const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
         const Tensor x = random_tensor({batch, rows, channels}, 1, 1, 3, dtype),
                      g = random_tensor({batch, rows, channels}, 2, -1, 1, dtype);
@@ -56,7 +56,7 @@ TEST(CudaPointwise, PassesOfBatchNorm) {
   for (DType dtype : kFloats)
     for (auto& [pass, operands] : passes)
       for (int channels : {16, 35}) {
-        SCOPED_TRACE(cat(static_cast<int>(pass), " of ", channels, " channels in ", dtype));
+        SCOPED_TRACE(str(static_cast<int>(pass), " of ", channels, " channels in ", dtype));
         const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
         std::vector<Tensor> ins;
         for (char o : operands) {
@@ -94,7 +94,7 @@ TEST(CudaPointwise, Cells) {
     for (const Case& c : {Case{CellPass::kLstm, 5, 2}, Case{CellPass::kLstmBackward, 7, 5}, Case{CellPass::kGru, 5, 1},
                           Case{CellPass::kGruBackward, 6, 5}})
       for (const Shape& shape : {Shape{24, 32}, Shape{5, 7}}) {
-        SCOPED_TRACE(cat(static_cast<int>(c.pass), " of ", shape, " in ", dtype));
+        SCOPED_TRACE(str(static_cast<int>(c.pass), " of ", shape, " in ", dtype));
         std::vector<Tensor> ins;
         for (int i = 0; i < c.ins; ++i) ins.push_back(random_tensor(shape, 3 + static_cast<uint64_t>(i), -2, 2, dtype));
         expect_equal([&](const KernelTable& table, Parallel& where) {
@@ -129,7 +129,7 @@ TEST(CudaImages, Resample) {
           std::pair{axis(kNearest, 4, 8), axis(kNearest, 9, 4)}, std::pair{axis(kLinear, 4, 8), axis(kLinear, 7, 5)},
           std::pair{axis(kLinear, 1, 3), axis(kLinear, 9, 2)}})
       for (int channels : {16, 11}) {
-        SCOPED_TRACE(cat(static_cast<int>(height.mode), ", ", height.in, " x ", width.in, " to ", height.out, " x ",
+        SCOPED_TRACE(str(static_cast<int>(height.mode), ", ", height.in, " x ", width.in, " to ", height.out, " x ",
                          width.out, ", ", channels, " channels in ", dtype));
         const Tensor x = random_tensor({2, height.in, width.in, channels}, 1, -1, 1, dtype),
                      dy = random_tensor({2, height.out, width.out, channels}, 2, -1, 1, dtype);

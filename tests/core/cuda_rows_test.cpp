@@ -14,7 +14,7 @@ constexpr int64_t kLengths[] = {1, 7, 8, 33, 250, 1000, 1024, 1025, 1600, 6144, 
 TEST(CudaRows, NormsSoftmaxAndSums) {
   for (DType dtype : kFloats)
     for (int64_t cols : kLengths) {
-      SCOPED_TRACE(cat(cols, " columns of ", dtype));
+      SCOPED_TRACE(str(cols, " columns of ", dtype));
       const int64_t rows = cols < 300 ? 37 : 5;
       const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
       const double tolerance = rounding_of(dtype);
@@ -100,7 +100,7 @@ TEST(CudaRows, NormsSoftmaxAndSums) {
 TEST(CudaRows, LogSoftmaxAndSelections) {
   for (DType dtype : kFloats)
     for (int64_t cols : {1, 7, 8, 33, 250, 1025, 6200, 24576}) {
-      SCOPED_TRACE(cat(cols, " columns of ", dtype));
+      SCOPED_TRACE(str(cols, " columns of ", dtype));
       const int64_t rows = cols < 300 ? 37 : 3, top = std::min<int64_t>(cols, 4);
       const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
       const Tensor x = random_tensor({rows, cols}, 1, -2, 2, dtype), g = random_tensor({rows, cols}, 2, -1, 1, dtype);
@@ -177,7 +177,7 @@ Tensor targets_among(int64_t classes) {
 TEST(CudaRows, CrossEntropyAndItsGradientInPlace) {
   for (DType dtype : kFloats)
     for (int64_t cols : kClasses) {
-      SCOPED_TRACE(cat(cols, " columns of ", dtype));
+      SCOPED_TRACE(str(cols, " columns of ", dtype));
       const int64_t rows = kCrossRows;
       const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
       const Tensor x = random_tensor({rows, cols}, 1, -4, 4, dtype);
@@ -236,7 +236,7 @@ TEST(CudaRows, AdditionAndNormInOnePass) {
   for (DType dtype : kFloats)
     for (int64_t cols : kLengths)
       for (bool bias : {false, true}) {
-        SCOPED_TRACE(cat(cols, " columns of ", dtype, bias ? " with bias" : ""));
+        SCOPED_TRACE(str(cols, " columns of ", dtype, bias ? " with bias" : ""));
         const int64_t rows = cols < 300 ? 37 : 5;
         const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
         const Tensor a = random_tensor({rows, cols}, 1, -2, 2, dtype), b = random_tensor({rows, cols}, 2, -1, 1, dtype),
@@ -271,7 +271,7 @@ TEST(CudaRows, AdditionAndNormInOnePass) {
 TEST(CudaRows, CrossEntropyAndItsGradientInOnePass) {
   for (DType dtype : kFloats)
     for (int64_t cols : kClasses) {
-      SCOPED_TRACE(cat(cols, " columns of ", dtype));
+      SCOPED_TRACE(str(cols, " columns of ", dtype));
       const int64_t rows = kCrossRows;
       const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
       const Tensor x = random_tensor({rows, cols}, 1, -4, 4, dtype), g = random_tensor({1}, 2, 0.5, 1, wide);

@@ -19,7 +19,7 @@ TEST(CudaUpdate, OfEachOptimizer) {
       for (float skip : {0.0f, 1.0f})
         for (auto [op, copied] : {std::pair{"sgd", false}, std::pair{"adamw", false}, std::pair{"sgd", true},
                                   std::pair{"adamw", true}, std::pair{"adam", true}, std::pair{"lion", true}}) {
-          SCOPED_TRACE(cat(op, ", gradient in ", gradient, ", ", n, " elements, ", copied ? "copied" : "once"));
+          SCOPED_TRACE(str(op, ", gradient in ", gradient, ", ", n, " elements, ", copied ? "copied" : "once"));
           expect_equal([&, op = op, copied = copied](const KernelTable& table, Parallel& where) {
             const float control[UpdateControl::kCount] = {0.01f, 0.5f, skip, 0.3f, 0.2f};
             const Tensor p = random_tensor({n}, 1, -1, 1, DType::kFloat32),
@@ -69,7 +69,7 @@ TEST(CudaUpdate, OfManySlotsIsOneLaunch) {
   };
   for (bool copied : {false, true})
     for (auto [count, shift, launches] : {std::tuple<size_t, int64_t, int64_t>{6, 0, 1}, {30, 0, 2}, {3, 1, 3}}) {
-      SCOPED_TRACE(cat(static_cast<int64_t>(count), " slots, ", shift, " from alignment"));
+      SCOPED_TRACE(str(static_cast<int64_t>(count), " slots, ", shift, " from alignment"));
       expect_equal([&, count = count, shift = shift](const KernelTable& table, Parallel& where) {
         return update(table, where, count, shift, copied);
       });
@@ -90,7 +90,7 @@ TEST(CudaUpdate, OfLamb) {
     for (float skip : {0.0f, 1.0f})
       for (bool copied : {false, true})
         for (double adapts : {0.0, 1.0}) {
-          SCOPED_TRACE(cat(n, " elements, ", copied ? "copied" : "once"));
+          SCOPED_TRACE(str(n, " elements, ", copied ? "copied" : "once"));
           expect_equal([&](const KernelTable& table, Parallel& where) {
             const float control[UpdateControl::kCount] = {0.01f, 0.5f, skip, 0.3f, 0.2f};
             const Tensor p = random_tensor({n}, 1, -1, 1, DType::kFloat32),
@@ -121,7 +121,7 @@ TEST(CudaUpdate, OfMuon) {
   for (int64_t n : {64, 1003})
     for (float skip : {0.0f, 1.0f})
       for (bool copied : {false, true}) {
-        SCOPED_TRACE(cat(n, " elements, ", copied ? "copied" : "once"));
+        SCOPED_TRACE(str(n, " elements, ", copied ? "copied" : "once"));
         expect_equal([&](const KernelTable& table, Parallel& where) {
           const float control[UpdateControl::kCount] = {0.01f, 0.5f, skip};
           const Tensor p = random_tensor({n}, 1, -1, 1, DType::kFloat32),

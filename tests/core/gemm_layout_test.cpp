@@ -237,7 +237,7 @@ TEST(GemmLayout, BiasOnTopOfAccumulation) {
           return true;
         };
         gemm_in_steps(queue, g, scratch, product);
-        EXPECT_EQ(c.values(), expected) << cat(type, " with bias ", bias_type, ", k = ", k);
+        EXPECT_EQ(c.values(), expected) << str(type, " with bias ", bias_type, ", k = ", k);
       }
 }
 
@@ -317,7 +317,7 @@ TEST(GemmLayout, Gelu) {
             kernels().gemm(queue, g);
             g.c = c.matrix, g.aux = aux.matrix.data;
             const Asked asked = run_on(refuses, g);
-            const std::string what = cat(type, ", ", m, " x ", n, " x ", k, ", row ", row, ", bias ", bias_type,
+            const std::string what = str(type, ", ", m, " x ", n, " x ", k, ", row ", row, ", bias ", bias_type,
                                          epilogue == Epilogue::kGelu ? "" : ", backward", refuses ? ", refused" : "");
             EXPECT_EQ(c.values(), expected_c.values()) << what;
             EXPECT_EQ(aux.values(), expected_aux.values()) << what;
@@ -366,7 +366,7 @@ TEST(GemmLayout, BiasGradients) {
               kernels().gemm(queue, g);
               g.c = weight.matrix, g.bias_gradient = bias.matrix.data;
               const Asked asked = run_on(refuses, g);
-              const std::string what = cat(type, " into ", weight_type, " and ", bias_type, add ? ", added" : "",
+              const std::string what = str(type, " into ", weight_type, " and ", bias_type, add ? ", added" : "",
                                            refuses ? ", refused" : "", ", shift ", shift);
               EXPECT_EQ(weight.values(), expected_weight.values()) << what;
               EXPECT_EQ(bias.values(), expected_bias.values()) << what;

@@ -37,7 +37,7 @@ Values run(const Function& f, const std::vector<Shape>& shapes, DType dtype) {
 void same(const char* name, const Function& f, const std::vector<Shape>& shapes,
           std::initializer_list<DType> dtypes = {DType::kFloat32, DType::kBFloat16}) {
   for (DType dtype : dtypes) {
-    SCOPED_TRACE(cat(name, " in ", dtype));
+    SCOPED_TRACE(str(name, " in ", dtype));
     same_on_each_device([&] { return run(f, shapes, dtype); });
   }
 }
@@ -182,13 +182,13 @@ TEST(Products, WithEpiloguesArePassesToTheBit) {
       raw::gemm(expected_pre, x, w, b);
       raw::pointwise(PointwiseOp::kGelu, {expected}, {expected_pre});
       testing::expect_equal_bits({pre.to_vector(), y.to_vector()}, {expected_pre.to_vector(), expected.to_vector()},
-                                 cat("gelu in ", dtype));
+                                 str("gelu in ", dtype));
     }
     const Tensor dpre = make(in), product = make(in), expected = make(in);
     raw::gemm_gelu_backward(dpre, g, w.transpose(0, 1), x);
     raw::gemm(product, g, w.transpose(0, 1));
     raw::pointwise(PointwiseOp::kGeluBackward, {expected}, {product, x});
-    testing::expect_equal_bits({dpre.to_vector()}, {expected.to_vector()}, cat("backward in ", dtype));
+    testing::expect_equal_bits({dpre.to_vector()}, {expected.to_vector()}, str("backward in ", dtype));
     for (DType to : {dtype, DType::kFloat32})
       for (bool add_weight : {false, true})
         for (bool add_bias : {false, true}) {
@@ -202,7 +202,7 @@ TEST(Products, WithEpiloguesArePassesToTheBit) {
           raw::sum_dims(expected_db, g, {0}, add_bias);
           testing::expect_equal_bits({dw.to_vector(), db.to_vector()},
                                      {expected_dw.to_vector(), expected_db.to_vector()},
-                                     cat("gradients of ", dtype, " in ", to));
+                                     str("gradients of ", dtype, " in ", to));
         }
   }
 }

@@ -54,7 +54,7 @@ TEST(Types, OfResultsAreTheFirstInputsAndOfLeafGradientsFp32) {
           require_grad(inputs.back());
           require_grad(exact.back());
         }
-        SCOPED_TRACE(cat(c.name, " in ", low, ", wide operands ", wide));
+        SCOPED_TRACE(str(c.name, " in ", low, ", wide operands ", wide));
         const Tensor y = c.f(inputs), z = c.f(exact);
         ASSERT_EQ(y.dtype(), inputs[0].dtype());
         const Tensor w = random_tensor(y.shape(), 9, 0.5, 1);

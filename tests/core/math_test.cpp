@@ -115,7 +115,7 @@ TEST(Math, ErrorsStayWithinTheirBounds) {
         if (u > worst) worst = u, where = f.at[i];
       }
       EXPECT_LE(worst, f.most) << f.name << " at " << where << ", level " << kernels(level).isa;
-      RecordProperty(cat(f.name, " ", kernels(level).isa), cat(worst));
+      RecordProperty(str(f.name, " ", kernels(level).isa), str(worst));
     }
 }
 

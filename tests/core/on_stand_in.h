@@ -47,7 +47,7 @@ inline void expect_same(const Values& expected, const Values& got) {
 inline Values on_gpu(const Work& work) {
   Values first = work(cuda_kernels(), *make_queue(1));
   for (int processors : {3, 200}) {
-    SCOPED_TRACE(cat(processors, " multiprocessors"));
+    SCOPED_TRACE(str(processors, " multiprocessors"));
     expect_same(first, work(cuda_kernels(), *make_queue(processors)));
   }
   return first;

@@ -28,7 +28,7 @@ void print_bits(const testing::OpCase& c, DType dtype) {
   Hash128 hash = hash_of(y);
   for (const Tensor& t : inputs)
     if (const Tensor g = grad_of(t)) hash += hash_of(g);
-  std::printf("%s %s %s\n", c.name, cat(dtype).c_str(), to_hex(hash).c_str());
+  std::printf("%s %s %s\n", c.name, str(dtype).c_str(), to_hex(hash).c_str());
 }
 
 // Extents that fill the widest vectors and leave a rest, in the operations that have kernels of their own.

@@ -193,7 +193,7 @@ TEST(LinearCrossEntropy, HasTheBitsOfItsTwoOperationsAndHoldsFewLogits) {
   for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64})
     for (double smoothing : {0.0, 0.2})
       for (int64_t held : {0, 64, 100, 1000}) {  // 0: both operations
-        SCOPED_TRACE(cat(to_text(dtype), ", ", held, " rows"));
+        SCOPED_TRACE(str(to_text(dtype), ", ", held, " rows"));
         const auto run = [&](int64_t at_once) {
           Tensor x = random_tensor({2, kRows / 2, kWidth}, 1, -1, 1, dtype),
                  w = random_tensor({kClasses, kWidth}, 2, -1, 1, dtype);
@@ -311,7 +311,7 @@ TEST(AddLayerNorm, HasTheBitsOfAnAdditionAndANorm) {
   for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64})
     for (bool bias : {false, true})
       for (bool dense : {false, true}) {
-        SCOPED_TRACE(cat(dtype, bias ? ", bias" : "", dense ? "" : ", of views"));
+        SCOPED_TRACE(str(dtype, bias ? ", bias" : "", dense ? "" : ", of views"));
         const auto run = [&](bool one) {
           const Shape shape = dense ? Shape{2, 3, 19} : Shape{2, 19, 3};
           std::vector<Tensor> x{random_tensor(shape, 1, -2, 2, dtype), random_tensor(shape, 2, -1, 1, dtype),
@@ -383,7 +383,7 @@ TEST(FeedForward, IsThreeOpsToTheBit) {
           for (int frozen : {-1, 0, 1, 2, 3, 4})
             testing::expect_equal_bits(sweep(feed_forward, x_dtype, dtype, hidden, bias, frozen),
                                        sweep(three_ops, x_dtype, dtype, hidden, bias, frozen),
-                                       cat(x_dtype, " by ", dtype, ", ", hidden, bias ? ", bias" : "", ", ", frozen));
+                                       str(x_dtype, " by ", dtype, ", ", hidden, bias ? ", bias" : "", ", ", frozen));
 }
 
 TEST(FeedForward, OverflowOnTheWayIsSeenInTheResult) {

@@ -173,7 +173,7 @@ TEST(Product, OfConvolutionsInBf16HasTheSameBitsAtEachLevel) {
     std::vector<float> first_dw;
     for (const KernelTable& table : tables(IsaLevel::kGeneric))
       for (int threads : {1, 3}) {
-        SCOPED_TRACE(cat(table.isa, ", ", threads, " threads"));
+        SCOPED_TRACE(str(table.isa, ", ", threads, " threads"));
         ThreadPool pool(threads);
         std::vector<uint16_t> out_y(y.size()), out_dx(x.size());
         std::vector<float> out_dw(w.size());

@@ -232,10 +232,10 @@ TEST(Recomputed, RefusesAFunctionOfMoreThanItsInputs) {
   const int line = __LINE__ + 1;
   Tensor y = sum(recomputed(x, {w}, [&](const Tensor& t) { return add(linear(t, w), other); }));
   expect_error(ExitCode::kInternal,
-               {"recomputed", cat("recompute_test.cpp:", line), "leaf", "[3, 3]", "nor among its parameters"},
+               {"recomputed", str("recompute_test.cpp:", line), "leaf", "[3, 3]", "nor among its parameters"},
                [&] { backward(y); });
   y = sum(recomputed(x, {w}, [&](const Tensor& t) { return add(linear(t, w), side); }));
-  expect_error(ExitCode::kInternal, {"tanh", cat("recompute_test.cpp:", line - 2)}, [&] { backward(y); });
+  expect_error(ExitCode::kInternal, {"tanh", str("recompute_test.cpp:", line - 2)}, [&] { backward(y); });
   int runs = 0;
   y = sum(
       recomputed(x, {w}, [&](const Tensor& t) { return ++runs == 1 ? linear(t, w) : slice(linear(t, w), 0, 0, 2); }));
@@ -272,7 +272,7 @@ TEST(Recomputed, IsSweptOnce) {
   const int line = __LINE__ - 1;
   Tensor first = sum(shared), second = sum(affine(shared, 2));
   backward(first);
-  expect_error(ExitCode::kInternal, {"backward through recomputed", cat("recompute_test.cpp:", line), "second time"},
+  expect_error(ExitCode::kInternal, {"backward through recomputed", str("recompute_test.cpp:", line), "second time"},
                [&] { backward(second); });
 }
 
@@ -285,7 +285,7 @@ TEST(Recomputed, AnomalyModeNamesTheOperationInside) {
     line = __LINE__ + 1;
     return sqrt(t);
   }));
-  expect_error(ExitCode::kNumeric, {"backward pass of sqrt", cat("recompute_test.cpp:", line)}, [&] { backward(y); });
+  expect_error(ExitCode::kNumeric, {"backward pass of sqrt", str("recompute_test.cpp:", line)}, [&] { backward(y); });
 }
 
 // The chain is taken apart without recursion, swept or not.
@@ -359,7 +359,7 @@ Swept llama_steps(Recompute mode) {
 
 TEST(Modules, RecomputeALlamaWithTheSameBitsAndHooks) {
   for (Recompute mode : {Recompute::kBlock, Recompute::kAttention})
-    expect_same(llama_steps(Recompute::kNone), llama_steps(mode), cat("mode ", static_cast<int>(mode)));
+    expect_same(llama_steps(Recompute::kNone), llama_steps(mode), str("mode ", static_cast<int>(mode)));
 }
 
 TEST(Modules, RecomputeInEveryModeWithTheSameBitsAndHooks) {
@@ -368,7 +368,7 @@ TEST(Modules, RecomputeInEveryModeWithTheSameBitsAndHooks) {
   for (Recompute mode : {Recompute::kBlock, Recompute::kAttention, Recompute::kNone})
     expect_same(plain,
                 gpt_steps([&](Gpt& m) { EXPECT_EQ(apply_recompute(m, mode), mode == Recompute::kNone ? 0 : 3); }),
-                cat("mode ", static_cast<int>(mode)));
+                str("mode ", static_cast<int>(mode)));
   expect_same(plain, gpt_steps([](Gpt& m) {
                 apply_recompute(m, Recompute::kBlock);
                 m.recompute_attention(true);

@@ -129,7 +129,7 @@ TEST_F(Safetensors, WhatTheFormatForbidsIsRefused) {
   refuse(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", "0000", "no type F33");
   refuse(R"({"a":{"dtype":"F32","data_offsets":[0,4]}})", "0000", "\"shape\"");
   for (const char* extent : {"-1", "1.0", "1e0", "18446744073709551615", "9223372036854775808", "\"1\"", "null", "[1]"})
-    refuse(cat(R"({"a":{"dtype":"F32","shape":[)", extent, R"(],"data_offsets":[0,4]}})"), "0000", "\"shape\" holds");
+    refuse(str(R"({"a":{"dtype":"F32","shape":[)", extent, R"(],"data_offsets":[0,4]}})"), "0000", "\"shape\" holds");
   refuse(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})", "0000", "begin and end");
   refuse(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", "0000", "begin and end");
   refuse(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,-4]}})", "0000", "data_offsets");
@@ -138,7 +138,7 @@ TEST_F(Safetensors, WhatTheFormatForbidsIsRefused) {
 
 TEST_F(Safetensors, PlacesThatDoNotFitAreRefused) {
   const auto entry = [](const std::string& shape, int64_t begin, int64_t end) {
-    return cat(R"({"dtype":"F32","shape":)", shape, R"(,"data_offsets":[)", begin, ",", end, "]}");
+    return str(R"({"dtype":"F32","shape":)", shape, R"(,"data_offsets":[)", begin, ",", end, "]}");
   };
   refuse("{\"a\":" + entry("[2]", 0, 4) + "}", "0000", "does not take the 4 bytes");
   refuse("{\"a\":" + entry("[2]", 0, 8) + "}", "0000", "truncated");

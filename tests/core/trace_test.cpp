@@ -44,7 +44,7 @@ struct Tracing {
 
 std::vector<std::string> names(const std::vector<Span>& spans) {
   std::vector<std::string> out;
-  for (const Span& s : spans) out.push_back(cat(s.name, s.backward ? " backward" : ""));
+  for (const Span& s : spans) out.push_back(str(s.name, s.backward ? " backward" : ""));
   return out;
 }
 

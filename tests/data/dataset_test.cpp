@@ -211,7 +211,7 @@ TEST_F(DatasetFileTest, AFlippedByteAnywhereInTheDataIsNoticed) {
     flip_byte_of(path_, text.data() + at / 65536 * 65536, std::min<size_t>(65536, 200000 - at / 65536 * 65536),
                  at % 65536);
     int64_t first = static_cast<int64_t>(at / 65536 * 65536);
-    refused(ExitCode::kBadData, {path_, cat("dataset 'tokens', rows [", first), "checksum differs"});
+    refused(ExitCode::kBadData, {path_, str("dataset 'tokens', rows [", first), "checksum differs"});
   }
   write_file(path_, good);
   open();
@@ -276,7 +276,7 @@ TEST_F(DatasetFileTest, ATokenBeyondTheVocabularyIsFoundByChunkToo) {
   ids_file(ids, 9);
   auto data = open({.memory = 1});
   sample_of(*data.train, 0, 0);
-  expect_error(ExitCode::kBadData, {path_, cat("token ", (1 << 20) - 1, " is 9, beyond")},
+  expect_error(ExitCode::kBadData, {path_, str("token ", (1 << 20) - 1, " is 9, beyond")},
                [&] { sample_of(*data.validation, 0, data.validation->size() - 1); });
 }
 
@@ -314,8 +314,8 @@ TEST_F(DatasetFileTest, ImagesThatBecomeNoNumbersAreRefused) {
     h.label_hashes = labels.finish();
     write_dataset_header(file, h);
     file.close();
-    SCOPED_TRACE(cat(mean, " ", stddev));
-    expect_error(ExitCode::kBadData, {path_, "channel 0", cat("mean ", mean), cat("std ", stddev)},
+    SCOPED_TRACE(str(mean, " ", stddev));
+    expect_error(ExitCode::kBadData, {path_, "channel 0", str("mean ", mean), str("std ", stddev)},
                  [&] { open_datasets({.path = path_}, 0); });
   }
 }

@@ -25,8 +25,8 @@ class FoldsTest : public ::testing::Test {
     import_text({folder_ / "t.txt"}, folder_ / "t.h5", TextLevel::kByte);
     std::string rows = "id,y\n", lines;
     for (int i = 0; i < 23; ++i) {
-      rows += cat(i, ",", i % 2, "\n");
-      lines += cat("{\"text\":\"", std::string(3, static_cast<char>('a' + i)), "\"}\n");
+      rows += str(i, ",", i % 2, "\n");
+      lines += str("{\"text\":\"", std::string(3, static_cast<char>('a' + i)), "\"}\n");
     }
     write_file(folder_ / "t.csv", rows);
     import_csv(folder_ / "t.csv", folder_ / "rows.h5", {.label = "y"});

@@ -50,14 +50,14 @@ TEST_F(Hdf5FileTest, EveryTypeAndRangeComesBack) {
     auto file = Hdf5File::create(path_);
     for (StoredType t : types)
       for (int deflate : {0, 4})
-        file.write_all(cat("group/", t, deflate), t, {1000}, bytes.data(), {.chunk_rows = 64, .deflate = deflate});
+        file.write_all(str("group/", t, deflate), t, {1000}, bytes.data(), {.chunk_rows = 64, .deflate = deflate});
     file.close();
   }
   auto file = Hdf5File::open(path_);
   EXPECT_EQ(file.list().size(), 20u);
   for (StoredType t : types)
     for (int deflate : {0, 4}) {
-      std::string name = cat("group/", t, deflate);
+      std::string name = str("group/", t, deflate);
       EXPECT_TRUE(file.has(name));
       Hdf5Info info = file.info(name);
       EXPECT_EQ(info.type, t);
@@ -212,7 +212,7 @@ TEST_F(Hdf5FileTest, TheSealLeavesOutTheChunksAlone) {
     auto file = Hdf5File::create(path_);
     for (const char* name : {"a", "group/b", "c"}) file.write_all(name, StoredType::kInt32, {1 << 17}, values.data());
     for (int i = 0; i < 300; ++i)
-      file.write_all(cat("packed", i), StoredType::kInt32, {100}, values.data(), {.chunk_rows = 10, .deflate = 1});
+      file.write_all(str("packed", i), StoredType::kInt32, {100}, values.data(), {.chunk_rows = 10, .deflate = 1});
     file.close();
   }
   const std::string good = test::content(path_);

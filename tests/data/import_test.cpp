@@ -143,7 +143,7 @@ TEST_F(ImportTest, WrongTextIsNamed) {
   refuse_text(ExitCode::kBadData, {"empty.txt", "no text at all"}, {put("empty.txt", "")});
   refuse_text(ExitCode::kBadData, {"is not a file"}, {folder_ / ""});
   auto bad = [&](const std::string& bytes, int64_t at) {
-    refuse_text(ExitCode::kBadData, {"bad.txt", cat("invalid UTF-8 at byte ", at, ";")}, {put("bad.txt", bytes)});
+    refuse_text(ExitCode::kBadData, {"bad.txt", str("invalid UTF-8 at byte ", at, ";")}, {put("bad.txt", bytes)});
   };
   bad("abc\xff", 3);
   bad("ab\xc0\xaf", 2);        // overlong
@@ -151,7 +151,7 @@ TEST_F(ImportTest, WrongTextIsNamed) {
   bad("\xf4\x90\x80\x80", 0);  // past U+10FFFF
   bad("abé\xe6\xbc", 4);       // cut within a character
   bad("\xe6\xbcx", 0);
-  bad(cat(std::string((1 << 20) - 1, 'x'), "\xc3("), (1 << 20) - 1);  // across a block
+  bad(str(std::string((1 << 20) - 1, 'x'), "\xc3("), (1 << 20) - 1);  // across a block
   expect_refused(ExitCode::kOutputLocked, {out_, "already there"},
                  [&] { import_text({put("bad.txt", "fine")}, out_, TextLevel::kChar); });
   expect_error(ExitCode::kUsage, {"name at least one"}, [&] { import_text({}, out_, TextLevel::kChar); });

@@ -76,7 +76,7 @@ class LeftImport : public ::testing::Test {
   static std::string json_lines(int count) {
     std::string out, text;
     for (int i = 0; i < count; ++i) {
-      text += cat("word ", i * 7919 % 1000, " ");
+      text += str("word ", i * 7919 % 1000, " ");
       if (text.size() > 300) text.erase(0, 40);
       out += json_line({{"text", i % 97 == 5 ? "" : text}, {"id", int64_t{i % 7}}}) + (i % 50 == 3 ? "\r\n\n" : "\n");
     }
@@ -192,7 +192,7 @@ TEST_F(LeftImport, NumbersOfAJournalThatCannotBeAreRefused) {
   for (const char* spool : {"\"tokens\":{\"size\":", "\"labels\":{\"size\":"})
     for (const char* to : {"-", "9", "999999999999"}) {
       restore();
-      write_journal(spool, cat(spool, to));
+      write_journal(spool, str(spool, to));
       EXPECT_EQ(go_on(), ExitCode::kOk);
       EXPECT_TRUE(content(out_) == whole_) << spool << to;
     }
@@ -202,7 +202,7 @@ TEST_F(LeftImport, NumbersOfAJournalThatCannotBeAreRefused) {
   EXPECT_TRUE(content(out_) == whole_);
   const std::string csv = folder_ / "t.csv", text = folder_ / "t.txt";
   std::string table = "text,label\n";
-  for (int i = 0; i < 30000; ++i) table += cat("one of several texts ", i * 7919 % 30000, ",", i % 3, "\n");
+  for (int i = 0; i < 30000; ++i) table += str("one of several texts ", i * 7919 % 30000, ",", i % 3, "\n");
   write_file(csv, table);
   leave([=, this](const ImportOptions& o) { import_csv_text(csv, out_, {"text", "label"}, o); });
   expect_refused({"byte", "line", "empty", "tokens", "records"});
@@ -217,8 +217,8 @@ TEST_F(LeftImport, NumbersOfAJournalThatCannotBeAreRefused) {
     throw;
   }
   for (int i = 0; i < 100; ++i) {
-    fs::create_directories(folder_ / cat("images/", i % 3));
-    write_file(folder_ / cat("images/", i % 3, "/", i, ".png"), image);
+    fs::create_directories(folder_ / str("images/", i % 3));
+    write_file(folder_ / str("images/", i % 3, "/", i, ".png"), image);
   }
   leave([=, this](const ImportOptions& o) { import_images(folder_ / "images", out_, {}, o); });
   expect_refused({"images", "pixels", "largest"});

@@ -266,7 +266,7 @@ TEST_F(LongImport, OfJsonLinesAndTables) {
   for (int i = 0; i < 4000; ++i) {
     std::string text = odd_text(static_cast<size_t>(i % 11 ? 500 : 0), static_cast<unsigned>(i));
     for (size_t at = 0; (at = text.find('"', at)) != text.npos; at += 2) text.insert(at, 1, '"');
-    table += cat("\"", text, "\",x,", i % 3 ? "good" : "bad", "\n");
+    table += str("\"", text, "\",x,", i % 3 ? "good" : "bad", "\n");
   }
   const std::string csv = put("t.csv", table);
   const Import texts = [&](const ImportOptions& o) { import_csv_text(csv, out_, {"review", "label"}, with(o, pairs)); };
@@ -278,7 +278,7 @@ TEST_F(LongImport, OfTablesOfNumbers) {
   std::mt19937 random(3);
   std::string table = "a,zone,b,price\n";
   for (int i = 0; i < 30000; ++i)
-    table += cat(random() % 100000, ",z", random() % 9, ",", i % 77 ? cat(random() % 1000, ".5") : "NA", ",",
+    table += str(random() % 100000, ",z", random() % 9, ",", i % 77 ? str(random() % 1000, ".5") : "NA", ",",
                  random() % 50, "\n");
   const std::string csv = put("t.csv", table), zipped = put_gzip("t.csv.gz", table);
   for (bool regression : {false, true}) {

@@ -80,8 +80,8 @@ class MasksTest : public ::testing::Test {
       ByteImage image{kHeight, kWidth, 1, {}};
       for (uint8_t value : mask) image.bytes.push_back(grey_of(value));
       image.bytes[0] = static_cast<uint8_t>(i);  // by which a sample is known
-      put(cat(in_, "/", i, ".png"), encode_png(image));
-      put(cat(masks_, "/", i, ".png"), encode_png({kHeight, kWidth, 1, mask}));
+      put(str(in_, "/", i, ".png"), encode_png(image));
+      put(str(masks_, "/", i, ".png"), encode_png({kHeight, kWidth, 1, mask}));
     }
   }
   ImageOptions how() { return {.masks = masks_, .ignored = 9}; }
@@ -141,7 +141,7 @@ TEST_F(MasksTest, EachPixelHasALabelHoweverImagesAreStored) {
         if (value < 2) ++counts[value];
     EXPECT_EQ(report.per_class, counts);
     EXPECT_EQ(report.ignored, 10 * kHeight);
-    EXPECT_NE(to_text(report).find(cat("pixels per class: ", counts[0], ", ", counts[1], ", ignored: 120\n")),
+    EXPECT_NE(to_text(report).find(str("pixels per class: ", counts[0], ", ", counts[1], ", ignored: 120\n")),
               std::string::npos);
   }
 }

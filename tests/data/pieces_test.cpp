@@ -20,7 +20,7 @@ namespace {
 
 using namespace test;
 
-std::string golden(const std::string& name) { return cat(LOCKSTEP_PIECES_GOLDEN, "/", name); }
+std::string golden(const std::string& name) { return str(LOCKSTEP_PIECES_GOLDEN, "/", name); }
 
 std::string bytes_of(const std::string& name) {
   std::ifstream in(golden(name), std::ios::binary);
@@ -42,7 +42,7 @@ bool can_read_models() {
 
 std::string words_of(const std::vector<int32_t>& ids) {
   std::string out;
-  for (int32_t id : ids) out += cat(out.empty() ? "" : " ", id);
+  for (int32_t id : ids) out += str(out.empty() ? "" : " ", id);
   return out;
 }
 
@@ -167,15 +167,15 @@ TEST(Pieces, AreReadBesideATokenizerJsonWithByteFallback) {
   std::string vocabulary, first;
   for (int64_t i = 0; i < model->size(); ++i) {
     const std::string text = model->piece(static_cast<int32_t>(i)).text;
-    vocabulary += cat(i ? "," : "", json_text_of(text), ":", i);
+    vocabulary += str(i ? "," : "", json_text_of(text), ":", i);
     if (i == 0) first = text;
   }
   const auto write = [&](const std::string& added, const std::string& tokens) {
     test::write_file(folder / "tokenizer.json",
-                     cat(R"({"added_tokens":[)", added, R"(],"normalizer":{"type":"Sequence","normalizers":[]},)",
+                     str(R"({"added_tokens":[)", added, R"(],"normalizer":{"type":"Sequence","normalizers":[]},)",
                          R"("model":{"type":"BPE","byte_fallback":true,"merges":[],"vocab":{)", tokens, "}}}"));
   };
-  write(cat(R"({"id":0,"content":)", json_text_of(first), "}"), vocabulary);
+  write(str(R"({"id":0,"content":)", json_text_of(first), "}"), vocabulary);
   const Vocabulary read = vocabulary_of_tokenizer(folder / "");
   ASSERT_TRUE(read.pieces());
   EXPECT_EQ(read.pieces()->bytes(), model->bytes());
@@ -183,9 +183,9 @@ TEST(Pieces, AreReadBesideATokenizerJsonWithByteFallback) {
   const auto refused = [&](std::initializer_list<std::string> parts) {
     test::expect_error(ExitCode::kBadData, parts, [&] { vocabulary_of_tokenizer(folder / ""); });
   };
-  write(cat(R"({"id":)", model->size(), R"(,"content":"<|im_start|>"})"), vocabulary);
+  write(str(R"({"id":)", model->size(), R"(,"content":"<|im_start|>"})"), vocabulary);
   refused({"added token '<|im_start|>' is not in tokenizer.model"});
-  write("", cat("\"other\":0,", vocabulary.substr(vocabulary.find(',') + 1)));
+  write("", str("\"other\":0,", vocabulary.substr(vocabulary.find(',') + 1)));
   refused({"token 'other' is not the same in tokenizer.model"});
   std::filesystem::remove(folder / "tokenizer.model");
   refused({"byte_fallback", "put tokenizer.model beside it"});

@@ -31,7 +31,7 @@ class RearrangeTargetsTest : public ::testing::TestWithParam<Kind> {
     const ImportOptions replace{.force = true};
     if (GetParam() == Kind::kNumbers) {
       std::string text = "a,kind,y\n";
-      for (int i = from; i < to; ++i) text += cat(i * 0.5, i % 2 ? ",odd," : ",even,", i * i, "\n");
+      for (int i = from; i < to; ++i) text += str(i * 0.5, i % 2 ? ",odd," : ",even,", i * i, "\n");
       write_file(folder_ / "t.csv", text);
       import_csv(folder_ / "t.csv", path, {.target = "y"}, replace);
       return path;
@@ -39,19 +39,19 @@ class RearrangeTargetsTest : public ::testing::TestWithParam<Kind> {
     if (GetParam() == Kind::kTexts) {
       std::string lines;
       for (int i = from; i < to; ++i)
-        lines += cat("{\"t\": \"text ", i, "\", \"y\": \"", i % 3 == 0 ? "bad" : "good", "\"}\n");
+        lines += str("{\"t\": \"text ", i, "\", \"y\": \"", i % 3 == 0 ? "bad" : "good", "\"}\n");
       write_file(folder_ / "t.jsonl", lines);
       import_json({folder_ / "t.jsonl"}, path, {.text = "t", .label = "y"}, 0, replace);
       return path;
     }
     if (GetParam() == Kind::kPairs) {
       std::string lines;
-      for (int i = from; i < to; ++i) lines += cat("{\"q\": \"", i, "?\", \"a\": \"yes ", i, "\", \"b\": \"no\"}\n");
+      for (int i = from; i < to; ++i) lines += str("{\"q\": \"", i, "?\", \"a\": \"yes ", i, "\", \"b\": \"no\"}\n");
       write_file(folder_ / "t.jsonl", lines);
       import_json({folder_ / "t.jsonl"}, path, {.prompt = "q", .chosen = "a", .rejected = "b"}, 0, replace);
       return path;
     }
-    const std::string images = folder_ / cat(name, ".images"), masks = folder_ / cat(name, ".targets");
+    const std::string images = folder_ / str(name, ".images"), masks = folder_ / str(name, ".targets");
     std::filesystem::create_directories(images);
     std::filesystem::create_directories(masks);
     const bool encoded = GetParam() == Kind::kEncodedMasks;
@@ -59,12 +59,12 @@ class RearrangeTargetsTest : public ::testing::TestWithParam<Kind> {
       const int64_t height = encoded ? 4 + i % 3 : 5;
       const std::string pixels = noise(static_cast<size_t>(height * 6), static_cast<uint32_t>(i));
       ByteImage image{height, 6, 1, {pixels.begin(), pixels.end()}}, mask = image;
-      write_file(cat(images, "/", i, ".png"), encode_png(image));
+      write_file(str(images, "/", i, ".png"), encode_png(image));
       for (uint8_t& value : mask.bytes) value = value % 4 == 3 ? 9 : value % 4;
       if (GetParam() == Kind::kBoxes)
-        write_file(cat(masks, "/", i, ".txt"),
-                   i % 4 ? cat(i % 2, " 0.5 0.5 0.", 1 + i % 9, " 0.25\n1 0.5 0.5 1 1\n") : "");
-      else write_file(cat(masks, "/", i, ".png"), encode_png(mask));
+        write_file(str(masks, "/", i, ".txt"),
+                   i % 4 ? str(i % 2, " 0.5 0.5 0.", 1 + i % 9, " 0.25\n1 0.5 0.5 1 1\n") : "");
+      else write_file(str(masks, "/", i, ".png"), encode_png(mask));
     }
     if (GetParam() == Kind::kBoxes) import_images(images, path, {.boxes = masks, .classes = 2}, replace);
     else import_images(images, path, {.keep_encoded = encoded, .masks = masks, .classes = 3, .ignored = 9}, replace);
@@ -91,7 +91,7 @@ class RearrangeTargetsTest : public ::testing::TestWithParam<Kind> {
       for (const std::string& part : parts) sample += part;
       if (GetParam() == Kind::kPairs) sample += *show_text(path, i).rejected;
       if (GetParam() != Kind::kBoxes) continue;
-      for (float value : file->boxes_of(i)) sample += cat(" ", value);
+      for (float value : file->boxes_of(i)) sample += str(" ", value);
     }
     return out;
   }
@@ -178,7 +178,7 @@ class MergedTargets : public ::testing::Test {
     std::filesystem::create_directories(folder_ / "in");
     write_file(folder_ / "in/a.png", encode_png({10, 20, 1, std::vector<uint8_t>(200, 9)}));
     write_file(folder_ / "coco.json",
-               cat(R"({"images": [{"id": 7, "file_name": "a.png", "height": 10, "width": 20}], "categories": [)",
+               str(R"({"images": [{"id": 7, "file_name": "a.png", "height": 10, "width": 20}], "categories": [)",
                    categories, R"(], "annotations": [)", box, "]}"));
     import_images(folder_ / "in", folder_ / name, {.boxes = folder_ / "coco.json"}, {.force = true});
     return folder_ / name;

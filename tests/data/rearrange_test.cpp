@@ -28,7 +28,7 @@ class RearrangeTest : public ::testing::Test {
   std::string table(const std::string& name, int from, int to, const std::vector<std::string>& labels) {
     std::string text = "id,kind,y\n";
     for (int i = from; i < to; ++i)
-      text += cat(i, i % 2 ? ",odd," : ",even,", labels[static_cast<size_t>(i) % labels.size()], "\n");
+      text += str(i, i % 2 ? ",odd," : ",even,", labels[static_cast<size_t>(i) % labels.size()], "\n");
     write_file(folder_ / "t.csv", text);
     import_csv(folder_ / "t.csv", folder_ / name, {.label = "y"}, {.force = true});
     return folder_ / name;
@@ -36,8 +36,8 @@ class RearrangeTest : public ::testing::Test {
   std::string records(const std::string& name, const std::vector<std::string>& texts, bool targets = false) {
     std::string lines;
     for (const std::string& t : texts)
-      lines += targets ? cat("{\"p\":\"", t.substr(0, 1), "\",\"c\":\"", t.substr(1), "\"}\n")
-                       : cat("{\"text\":\"", t, "\"}\n");
+      lines += targets ? str("{\"p\":\"", t.substr(0, 1), "\",\"c\":\"", t.substr(1), "\"}\n")
+                       : str("{\"text\":\"", t, "\"}\n");
     write_file(folder_ / "r.jsonl", lines);
     JsonFields fields;
     if (targets) fields.prompt = "p", fields.completion = "c";
@@ -96,7 +96,7 @@ class RearrangeTest : public ::testing::Test {
   }
   std::vector<SplitPart> split(const std::string& path, std::vector<double> shares, const SplitOptions& o = {}) {
     std::vector<SplitPart> parts;
-    for (size_t i = 0; i < shares.size(); ++i) parts.push_back({folder_ / cat("part", i, ".h5"), shares[i]});
+    for (size_t i = 0; i < shares.size(); ++i) parts.push_back({folder_ / str("part", i, ".h5"), shares[i]});
     SplitOptions options = o;
     options.force = true;
     split_dataset(path, parts, options);
@@ -114,7 +114,7 @@ TEST_F(RearrangeTest, AWholeFileIsWholeAndEveryDamagedChunkIsNamed) {
   EXPECT_TRUE(whole.whole()) << whole.error;
   EXPECT_EQ(whole.chunks, 4);
   EXPECT_EQ(whole.identity, inspect_dataset(path).identity);
-  EXPECT_NE(to_text(whole, path).find(cat(path, ": whole, 4 chunks, identity ", whole.identity)), std::string::npos);
+  EXPECT_NE(to_text(whole, path).find(str(path, ": whole, 4 chunks, identity ", whole.identity)), std::string::npos);
   flip_byte_of(path, content.data() + 70000, 100, 50);
   flip_byte_of(path, content.data() + 199000, 100, 50);
   const DatasetCheck damaged = verify_dataset(path);
@@ -194,7 +194,7 @@ TEST_F(RearrangeTest, ByLabelEachLabelHasItsShare) {
 
 TEST_F(RearrangeTest, RecordsStayWholeAndTextIsCut) {
   std::vector<std::string> lines;
-  for (int i = 0; i < 50; ++i) lines.push_back(cat("x", std::string(static_cast<size_t>(i % 7), 'y'), "a", i));
+  for (int i = 0; i < 50; ++i) lines.push_back(str("x", std::string(static_cast<size_t>(i % 7), 'y'), "a", i));
   for (bool targets : {false, true}) {
     const std::string path = records("r.h5", lines, targets);
     std::vector<std::string> all = texts_in(path), found;
@@ -233,7 +233,7 @@ TEST_F(RearrangeTest, ASplitIsAllOrNoneWhereAnotherNameAppearsMeanwhile) {
   for (const std::string& path : {table("t.h5", 0, 50, {"a", "b"}), text("x.h5", std::string(1000, 'x'))}) {
     for (size_t late : {0u, 1u, 2u}) {
       std::vector<SplitPart> parts;
-      for (size_t i = 0; i < 3; ++i) parts.push_back({folder_ / cat("late", i, ".h5"), 1.0 / 3});
+      for (size_t i = 0; i < 3; ++i) parts.push_back({folder_ / str("late", i, ".h5"), 1.0 / 3});
       const int64_t files = folder_.files();
       SplitOptions options;
       options.progress = [&](int64_t, int64_t) { write_file(parts[late].path, "another program's"); };

@@ -136,7 +136,7 @@ TEST(Conversations, ThatAnAnswerFollowsHaveTheIdsOfTransformers) {
 
 TEST_F(RecordsTest, AMessageOfWeightZeroIsNotLearnt) {
   const auto chat = [](const std::string& first, const std::string& second) {
-    return cat(R"({"m": [{"role": "user", "content": "a", "weight": 1}, {"role": "assistant", "content": "b")", first,
+    return str(R"({"m": [{"role": "user", "content": "a", "weight": 1}, {"role": "assistant", "content": "b")", first,
                R"(}, {"role": "user", "content": "c"}, {"role": "assistant", "content": "d")", second, "}]}\n");
   };
   const JsonFields fields{.messages = "m", .chat_template = "plain"};
@@ -151,7 +151,7 @@ TEST_F(RecordsTest, AMessageOfWeightZeroIsNotLearnt) {
   EXPECT_EQ(marks(R"(, "weight": null)", R"(, "weight": 1)"), "1111") << "as tables write what is absent";
   for (const std::string bad : {"0.5", "2", "-1", "true", "\"0\"", "[]"})
     refuse({"w.jsonl:2: message 3 of \"m\" has the weight ", "a weight is 0"},
-           put("w.jsonl", chat("", "") + chat("", cat(R"(, "weight": )", bad))), fields);
+           put("w.jsonl", chat("", "") + chat("", str(R"(, "weight": )", bad))), fields);
   refuse({"w.jsonl:1: holds no answer, or none with a weight other than 0"},
          put("w.jsonl", chat(R"(, "weight": 0)", R"(, "weight": 0)")), fields);
 }
@@ -232,7 +232,7 @@ TEST_F(RecordsTest, PairsOfConversationsHaveTheIdsAndMasksOfTransformers) {
   for (std::string_view line; lines.next(line);) chats.push_back(text_of(*parse_json_object(line), "messages"));
   ASSERT_EQ(chats.size(), 7u);
   std::string pairs;
-  for (const size_t i : {1u, 3u, 0u}) pairs += cat("{\"a\": ", chats[i], ", \"b\": ", chats[(i + 1) % 4], "}\n");
+  for (const size_t i : {1u, 3u, 0u}) pairs += str("{\"a\": ", chats[i], ", \"b\": ", chats[(i + 1) % 4], "}\n");
   // The same in three fields: what both begin with is the prompt.
   const std::string apart = R"({"p": [{"role": "user", "content": "What is the answer?"}], )"
                             R"("a": [{"role": "assistant", "content": "The answer is 42."}], "b": "no"})"
@@ -339,7 +339,7 @@ TEST_F(RecordsTest, ABadLineIsNamedOrLeftOut) {
 
 TEST_F(RecordsTest, CompressedInputsAreTheSame) {
   std::string lines;
-  for (int i = 0; i < 3000; ++i) lines += cat("{\"text\": \"record ", i * 7919, "\"}\n");
+  for (int i = 0; i < 3000; ++i) lines += str("{\"text\": \"record ", i * 7919, "\"}\n");
   const std::string plain = put("a.jsonl", lines), gzip = folder_ / "a.gz";
   write_gzip(gzip, lines);
   const auto expected = import({plain}, {.text = "text"});
@@ -629,7 +629,7 @@ TEST_F(RecordsTest, LabelsAreNumberedAndSamplesPadded) {
 TEST_F(RecordsTest, LabelsThatAreNoneAreRefused) {
   const JsonFields fields{.text = "t", .label = "y"};
   for (const char* label : {"\"\"", "1.5", "null", "[]", "\"a\\nb\""})
-    refuse({"in.jsonl:1: its field \"y\" is no label"}, put("in.jsonl", cat("{\"t\": \"a\", \"y\": ", label, "}\n")),
+    refuse({"in.jsonl:1: its field \"y\" is no label"}, put("in.jsonl", str("{\"t\": \"a\", \"y\": ", label, "}\n")),
            fields);
   refuse({"in.jsonl:1: has no field \"y\""}, put("in.jsonl", "{\"t\": \"a\"}\n"), fields);
   refuse({"a label goes with the field of a text"}, put("in.jsonl", "{}\n"), {.messages = "m", .label = "y"}, 0,

@@ -133,13 +133,13 @@ TEST_F(TableTest, OddCellsAmongNumbersAreRefused) {
   EXPECT_EQ(samples()[0].size(), 3u);
   std::filesystem::remove(out_);
   std::string many = "x,y\n";
-  for (int i = 0; i < 5000; ++i) many += cat(i == 4500 ? "odd" : cat(i), ",0\n");
+  for (int i = 0; i < 5000; ++i) many += str(i == 4500 ? "odd" : str(i), ",0\n");
   refuse({"t.csv:4502: column 'x' holds 'odd', but 4999 of its 5000 values are numbers"}, many);
 }
 
 TEST_F(TableTest, ThousandsOfLabelsAreToBeMeant) {
   std::string text = "x,y\n";
-  for (int i = 0; i < 1001; ++i) text += cat(i % 3, ",", i, ".5\n");
+  for (int i = 0; i < 1001; ++i) text += str(i % 3, ",", i, ".5\n");
   refuse({"column 'y' has 1001 different labels in 1001 rows", "--target y", "--many-labels"}, text);
   import(text, {.label = "y", .many_labels = true});
   EXPECT_EQ(inspect_dataset(out_).classes, 1001);
@@ -151,7 +151,7 @@ TEST_F(TableTest, ThousandsOfLabelsAreToBeMeant) {
   import_csv_text(table, out_, {"x", "y", true}, {.force = true});
   EXPECT_EQ(inspect_dataset(out_).classes, 1001);
   text.clear();
-  for (int i = 0; i < 1001; ++i) text += cat("{\"t\": \"a\", \"y\": ", i, "}\n");
+  for (int i = 0; i < 1001; ++i) text += str("{\"t\": \"a\", \"y\": ", i, "}\n");
   write_file(lines, text);
   expect_error(ExitCode::kBadData, {"t.jsonl: field \"y\" has 1001 different labels", "--many-labels"},
                [&] { import_json({lines}, out_, {.text = "t", .label = "y"}, 0, {.force = true}); });
@@ -302,7 +302,7 @@ TEST_F(TableTest, RefusesWhatIsNoTable) {
   refuse({"t.csv:2", "'x'", "inf", "32 bits"}, "x,y\ninf,2\n");
   refuse({"no column beside 'y'"}, "y\n1\n");
   std::string many = "x,y\n";
-  for (int i = 0; i < 5000; ++i) many += cat("id", i, ",0\n");
+  for (int i = 0; i < 5000; ++i) many += str("id", i, ",0\n");
   refuse({"'x'", "more than 4096 different values", "--leave-out"}, many);
 }
 
@@ -315,7 +315,7 @@ TEST_F(TableTest, ADamagedFeatureIsRefused) {
 
 TEST_F(TableTest, AWideTableComesBack) {
   std::string head, row;
-  for (int i = 0; i < 4096; ++i) head += cat("c", i, ","), row += cat(i % 7, ",");
+  for (int i = 0; i < 4096; ++i) head += str("c", i, ","), row += str(i % 7, ",");
   import(head + "y\n" + row + "1\n" + row + "0\n");
   EXPECT_EQ(samples()[0].size(), 4096u);
 }
@@ -325,7 +325,7 @@ constexpr int kTimes = 200;
 int64_t time_at(int i) { return 1700000000000 + 7 * i; }
 std::string times_table() {
   std::string out = "t,small,y\n";
-  for (int i = 0; i < kTimes; ++i) out += cat(time_at(i), ",", i % 7, ",", time_at(i), "\n");
+  for (int i = 0; i < kTimes; ++i) out += str(time_at(i), ",", i % 7, ",", time_at(i), "\n");
   return out;
 }
 double normalised_time(int i) { return (i - (kTimes - 1) / 2.0) / std::sqrt((kTimes * kTimes - 1) / 12.0); }
@@ -355,7 +355,7 @@ TEST_F(TableTest, LargeNumbersKeepTheirDifferences) {
   // A second table is normalised as the first; what is split and merged keeps its samples.
   const std::string first = folder_ / "first.h5", merged = folder_ / "merged.h5";
   std::filesystem::rename(out_, first);
-  const std::string second = cat("t,small,y\n", time_at(3), ",3,", time_at(3), "\n");
+  const std::string second = str("t,small,y\n", time_at(3), ",3,", time_at(3), "\n");
   import(second, {.target = "y"}, first);
   EXPECT_NEAR(samples()[0][0], normalised_time(3), 1e-6);
   import(second, {.target = "y"});
@@ -366,7 +366,7 @@ TEST_F(TableTest, LargeNumbersKeepTheirDifferences) {
   EXPECT_NEAR(read_dataset_header(Hdf5File::open(merged)).stddev[0], h.stddev[0], 1e-5);
   EXPECT_EQ(inspect_dataset(merged).duplicates, 0);
   // One that is stored less another number.
-  import(cat("t,small,y\n", time_at(1000), ",3,", time_at(1000), "\n", time_at(1001), ",3,", time_at(0), "\n"),
+  import(str("t,small,y\n", time_at(1000), ",3,", time_at(1000), "\n", time_at(1001), ",3,", time_at(0), "\n"),
          {.target = "y"});
   std::filesystem::remove(merged);
   merge_datasets({first, out_}, merged, {.keep_normalization = true});
@@ -416,7 +416,7 @@ TEST_F(TableTest, AFileOfBeforeThatHasLostBitsSaysSo) {
   EXPECT_NE(said.find("import it again"), said.npos) << said;
   // Nanoseconds, 7 apart, are more than 64 bits of a floating-point number tell apart.
   std::string text = "t,y\n";
-  for (int i = 0; i < 50; ++i) text += cat(1700000000000000000 + 7 * i, ",", i % 2, "\n");
+  for (int i = 0; i < 50; ++i) text += str(1700000000000000000 + 7 * i, ",", i % 2, "\n");
   const std::string of_import = warnings([&] { import(text); });
   EXPECT_NE(of_import.find("column 't': numbers up to 17000000000000"), said.npos) << of_import;
   EXPECT_NE(of_import.find("are read in 64 bits"), said.npos) << of_import;
@@ -459,8 +459,8 @@ TEST_F(TableTest, ArraysOfNumPyBecomeImagesOrFeatures) {
     for (int i = 0; i < kTimes; ++i) whole.push_back(time_at(i)), real.push_back(static_cast<double>(time_at(i)));
     const std::string values(reinterpret_cast<const char*>(whole.data()), whole.size() * 8),
         doubles(reinterpret_cast<const char*>(real.data()), real.size() * 8);
-    import(npy(integers ? "<i8" : "<f8", cat(kTimes, ", 1"), integers ? values : doubles),
-           npy("<i8", cat(kTimes, ","), std::string(kTimes * 8, '\0')));
+    import(npy(integers ? "<i8" : "<f8", str(kTimes, ", 1"), integers ? values : doubles),
+           npy("<i8", str(kTimes, ","), std::string(kTimes * 8, '\0')));
     const auto rows = samples();
     for (int i = 0; i < kTimes; ++i) EXPECT_NEAR(rows[static_cast<size_t>(i)][0], normalised_time(i), 1e-6);
   }

@@ -26,7 +26,7 @@ namespace {
 using namespace test;
 using Ids = std::vector<int32_t>;
 
-std::string golden(const std::string& name) { return cat(LOCKSTEP_TOKENIZER_GOLDEN, "/", name); }
+std::string golden(const std::string& name) { return str(LOCKSTEP_TOKENIZER_GOLDEN, "/", name); }
 
 // What make_golden.py prints of a text's ids.
 struct Golden {
@@ -77,9 +77,9 @@ std::string small_json(const std::string& more_tokens, const std::string& merges
   std::string tokens;
   for (int b = 0; b < 256; ++b) {
     const std::string text = to_alphabet(std::string(1, static_cast<char>(b)));
-    tokens += cat(b > 0 ? "," : "", "\"", text == "\"" || text == "\\" ? "\\" : "", text, "\":", b);
+    tokens += str(b > 0 ? "," : "", "\"", text == "\"" || text == "\\" ? "\\" : "", text, "\":", b);
   }
-  return cat(R"({"added_tokens":[)", added, R"(],"normalizer":null,"pre_tokenizer":)", splits,
+  return str(R"({"added_tokens":[)", added, R"(],"normalizer":null,"pre_tokenizer":)", splits,
              R"(,"decoder":{"type":"ByteLevel"},"model":{"type":"BPE",)", model, R"("vocab":{)", tokens, more_tokens,
              R"(},"merges":[)", merges, "]}}");
 }
@@ -285,13 +285,13 @@ TEST(TokenizerTest, WrongFilesAreNamed) {
   refuse(with("3"), {"added token", "no JSON object"});
   const auto split = [&](const std::string& pre) { return small_json("", "", "", pre); };
   const auto regex = [&](const std::string& r) {
-    return split(cat(R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":")", r,
+    return split(str(R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":")", r,
                      R"("},"behavior":"Isolated","invert":false},{"type":"ByteLevel","add_prefix_space":false,)",
                      R"("use_regex":false}]})"));
   };
   refuse(split(R"({"type":"Metaspace"})"), {"'Metaspace'"});
   const std::string spaced = R"({"type":"ByteLevel","add_prefix_space":true})";
-  refuse(split(cat(R"({"type":"Sequence","pretokenizers":[{"type":"Digits"},)", spaced, "]}")),
+  refuse(split(str(R"({"type":"Sequence","pretokenizers":[{"type":"Digits"},)", spaced, "]}")),
          {"add_prefix_space behind other splits"});
   refuse(small_json("", "", R"({"id":256,"content":"<e>"})", spaced), {"add_prefix_space beside added tokens"});
   refuse(replaced(good, R"("normalizer":null)", R"("normalizer":{"type":"Sequence","normalizers":[{},{}]})"),
@@ -318,7 +318,7 @@ TEST(TokenizerTest, SplitsAsThePackageDoes) {
     std::string out = json;
     const size_t at = out.find("{\"type\":\"ByteLevel\""), end = out.find('}', at) + 1;
     out.replace(at, end - at,
-                first.empty() ? level : cat(R"({"type":"Sequence","pretokenizers":[)", first, ",", level, "]}"));
+                first.empty() ? level : str(R"({"type":"Sequence","pretokenizers":[)", first, ",", level, "]}"));
     const auto pairs = parse_tokenizer_json(out, first);
     EXPECT_TRUE(parse_tokenizer_json(pairs->json(), "written")->tables() == pairs->tables()) << first;
     return golden_of(Vocabulary::byte_pairs(pairs).encode(text, true));
@@ -371,7 +371,7 @@ TEST(TokenizerTest, TruncationAndPaddingAreRefusedWhereTextsAreEncoded) {
   TemporaryFolder folder;
   const std::string good = small_json("", "");
   const auto with = [&](const std::string& keys) {
-    write_file(folder / "tokenizer.json", cat("{", keys, ",", good.substr(1)));
+    write_file(folder / "tokenizer.json", str("{", keys, ",", good.substr(1)));
     return folder / "";
   };
   const std::string cut = R"("truncation":{"direction":"Right","max_length":512,"strategy":"LongestFirst","stride":0})",
@@ -381,7 +381,7 @@ TEST(TokenizerTest, TruncationAndPaddingAreRefusedWhereTextsAreEncoded) {
                                                                     {cut + "," + pad, "truncation"}}) {
     const std::string path = with(keys), file = (std::filesystem::path(path) / "tokenizer.json").string();
     expect_error(ExitCode::kBadData,
-                 {file, cat("has \"", key, "\": {"), key == "padding" ? "\"Fixed\":128" : "\"max_length\":512",
+                 {file, str("has \"", key, "\": {"), key == "padding" ? "\"Fixed\":128" : "\"max_length\":512",
                   "--whole-texts", "null"},
                  [&] { read_tokenizer(path, LengthRules::kRefuse); });
     EXPECT_TRUE(read_tokenizer(path, LengthRules::kIgnore)->tables() == parse_tokenizer_json(good, "t")->tables());
@@ -393,7 +393,7 @@ TEST(TokenizerTest, APatternThatTakesForeverIsStopped) {
   BpeTables tables = trained(golden("text.txt"), "gpt2", 300);
   tables.patterns = {"(a+)+b"};
   const BytePairs pairs(tables, "slow");
-  expect_error(ExitCode::kBadData, {"too many steps"}, [&] { encode(pairs, cat(std::string(40, 'a'), "c")); });
+  expect_error(ExitCode::kBadData, {"too many steps"}, [&] { encode(pairs, str(std::string(40, 'a'), "c")); });
 }
 
 // PCRE2's limit is for each match; of these there are as many as bytes.
@@ -422,10 +422,10 @@ TEST(TokenizerTest, FoldersOfTablesAreRead) {
   std::string tokens;
   for (int b = 0; b < 256; ++b) {
     const std::string text = to_alphabet(std::string(1, static_cast<char>(b)));
-    tokens += cat(b > 0 ? ", " : "", "\"", text == "\"" || text == "\\" ? "\\" : "", text, "\": ", b);
+    tokens += str(b > 0 ? ", " : "", "\"", text == "\"" || text == "\\" ? "\\" : "", text, "\": ", b);
   }
   expect_error(ExitCode::kMissingInput, {"neither tokenizer.json"}, [&] { read_tokenizer(folder / ""); });
-  write_file(folder / "vocab.json", cat("{", tokens, R"(, "ab": 256, "<|endoftext|>": 257})"));
+  write_file(folder / "vocab.json", str("{", tokens, R"(, "ab": 256, "<|endoftext|>": 257})"));
   write_file(folder / "merges.txt", "#version: 0.2\na b\n");
   const auto pairs = read_tokenizer(folder / "");
   EXPECT_EQ(encode(*pairs, "ab<|endoftext|>", true), (Ids{256, 257}));
@@ -465,7 +465,7 @@ TEST(TokenizerTest, ADatasetAndACheckpointCarryTheTokenizer) {
   ASSERT_TRUE(file->header.vocabulary && file->header.vocabulary->pairs());
   EXPECT_TRUE(file->header.vocabulary->pairs()->tables() == pairs->tables());
   EXPECT_EQ(file->header.level(), "bpe");
-  EXPECT_EQ(file->header.vocabulary->decode(stored), cat(text, "<|endoftext|>", text, "<|endoftext|>"));
+  EXPECT_EQ(file->header.vocabulary->decode(stored), str(text, "<|endoftext|>", text, "<|endoftext|>"));
   const auto again = parse_vocabulary(vocabulary_text(options.vocabulary.get()));
   EXPECT_EQ(first_difference(*again, *options.vocabulary), "");
   EXPECT_EQ(again->encode(text), ids);

@@ -24,7 +24,7 @@ namespace {
 using namespace test;
 using Ids = std::vector<int32_t>;
 
-std::string golden(const std::string& name) { return cat(LOCKSTEP_TOKENIZER_GOLDEN, "/", name); }
+std::string golden(const std::string& name) { return str(LOCKSTEP_TOKENIZER_GOLDEN, "/", name); }
 
 std::string put(const std::string& path, const std::string& text) {
   write_file(path, text);
@@ -97,7 +97,7 @@ TEST_F(WordPiecesTest, TokensKnowTheirPlaceInTheText) {
   const auto words = read(json_);
   const std::string text = "The \u00c9e\u0301! \u4e00[SEP]";
   std::string seen;
-  for (const WordPieces::Token& t : words->encode(text, true)) seen += cat("|", text.substr(t.begin, t.end - t.begin));
+  for (const WordPieces::Token& t : words->encode(text, true)) seen += str("|", text.substr(t.begin, t.end - t.begin));
   EXPECT_EQ(seen, "|The|\u00c9|e|!|\u4e00|[SEP]");
   EXPECT_TRUE(words->encode("").empty());
   EXPECT_TRUE(words->encode(" \n\x01").empty());

@@ -48,10 +48,10 @@ int lockstep(std::vector<std::string> arguments) {
 TEST(Architecture, ATracedRunVisitsEachPathInOrder) {
   const Scratch scratch;
   std::string lines;
-  for (int i = 0; i < 300; ++i) lines += cat("line ", i, " of some text\n");
+  for (int i = 0; i < 300; ++i) lines += str("line ", i, " of some text\n");
   const std::string text = scratch.write("text.txt", lines), data = scratch.path("text.h5");
   const std::string yaml = scratch.write(
-      "run.yaml", cat("run: {dir: ", scratch.path("run"), "}\n", "train: {steps: 2}\n",
+      "run.yaml", str("run: {dir: ", scratch.path("run"), "}\n", "train: {steps: 2}\n",
                       "batch: {global: 4, micro: 1}\n", "model: {name: gpt, layers: 1, heads: 1, width: 16}\n",
                       "data: {path: ", data, ", context: 8, prefetch: 1}\n"));
   start_trace();

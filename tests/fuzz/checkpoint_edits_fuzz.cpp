@@ -58,7 +58,7 @@ Original make() {
   info.isa = "avx2", info.writer = "0.1.0", info.layout = "2 ranks, level none";
   commit_checkpoint(folder, info, slices, kWriters);
   Original out;
-  out.dir = cat(folder, "/", checkpoint_name(3));
+  out.dir = str(folder, "/", checkpoint_name(3));
   for (const auto& entry : std::filesystem::directory_iterator(out.dir)) out.names.push_back(entry.path().string());
   std::sort(out.names.begin(), out.names.end());
   for (const std::string& name : out.names) {

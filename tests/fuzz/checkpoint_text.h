@@ -14,7 +14,7 @@ namespace lockstep::fuzz {
 // The text with the hash that it should have in place of the one it has, if any.
 inline std::string with_hash(std::string_view manifest) {
   const std::string_view body = manifest.substr(0, std::min(manifest.rfind("{\"hash\""), manifest.size()));
-  return cat(body, "{\"hash\":\"", to_hex(hash128(body)), "\"}\n");
+  return str(body, "{\"hash\":\"", to_hex(hash128(body)), "\"}\n");
 }
 
 // Opens a directory that holds this manifest and nothing else.

@@ -27,10 +27,10 @@ std::string meaning(const std::string& path) {
   file->rows->visit({0, file->rows->size()}, [&](Range rows, const uint8_t* bytes) {
     out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(rows.size() * file->rows->row_bytes()));
   });
-  for (int32_t label : file->labels) out += cat(label, " ");
-  for (float number : file->numbers) out += cat(number, " ");
+  for (int32_t label : file->labels) out += str(label, " ");
+  for (float number : file->numbers) out += str(number, " ");
   for (int64_t i = 0; file->masks && i < file->header.images[0]; ++i)
-    for (uint8_t value : file->mask(i, file->header.images[1], file->header.images[2])) out += cat(int{value}, " ");
+    for (uint8_t value : file->mask(i, file->header.images[1], file->header.images[2])) out += str(int{value}, " ");
   return out;
 }
 
@@ -66,7 +66,7 @@ std::vector<Original> originals() {
   std::vector<Original> all;
   auto add = [&] { all.push_back({content(out), meaning(out)}); };
   std::string text;
-  for (int i = 0; i < 200; ++i) text += cat(i * i, i % 7 ? ", " : " \xc3\xa4\n");
+  for (int i = 0; i < 200; ++i) text += str(i * i, i % 7 ? ", " : " \xc3\xa4\n");
   fuzz::write_file(in, text);
   import_text({in}, out, TextLevel::kChar, {.force = true});
   add();
@@ -82,14 +82,14 @@ std::vector<Original> originals() {
   import_idx(in, labels, out, 0, {.force = true});
   add();
   std::string table = "a,b,price\n";
-  for (int i = 0; i < 50; ++i) table += cat(i, ",", i % 3, "x,", i * i, "\n");
+  for (int i = 0; i < 50; ++i) table += str(i, ",", i % 3, "x,", i * i, "\n");
   fuzz::write_file(in, table);
   import_csv(in, out, {.target = "price"}, {.force = true});
   add();
   write_masks(out);
   add();
   std::string answers;
-  for (int i = 0; i < 30; ++i) answers += cat("{\"p\": \"", i, "\", \"a\": \"yes ", i * i, "\", \"b\": \"no\"}\n");
+  for (int i = 0; i < 30; ++i) answers += str("{\"p\": \"", i, "\", \"a\": \"yes ", i * i, "\", \"b\": \"no\"}\n");
   fuzz::write_file(in, answers);
   import_json({in}, out, {.prompt = "p", .chosen = "a", .rejected = "b"}, 0, {.force = true});
   add();

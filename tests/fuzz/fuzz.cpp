@@ -49,13 +49,13 @@ std::string make_folder() {
   const bool memory = ::stat("/dev/shm", &about) == 0 && (about.st_mode & S_IWOTH) != 0;
   std::string path = given && *given ? given : memory ? "/dev/shm" : "/tmp";
   path += "/lockstep-fuzz-XXXXXX";
-  if (!::mkdtemp(path.data())) report(cat("no folder ", path, " can be made"));
+  if (!::mkdtemp(path.data())) report(str("no folder ", path, " can be made"));
   return path;
 }
 
 std::string scratch(const std::string& name) {
   static const Folder folder;
-  return cat(folder.path, "/", name);
+  return str(folder.path, "/", name);
 }
 
 void write_file(const std::string& path, std::string_view bytes) {

@@ -33,7 +33,7 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
 
 template <class... Parts>
 void expect(bool holds, const Parts&... parts) {
-  if (!holds) report(cat(parts...));
+  if (!holds) report(str(parts...));
 }
 
 // How many calls of is_accepted() ended either way: a target that refuses everything finds nothing.
@@ -56,7 +56,7 @@ bool is_accepted(std::initializer_list<ExitCode> refusals, const Body& body) {
         count_refusal(e);
         return false;
       }
-    report(cat("exit code ", static_cast<int>(e.code()), ": ", e.what()));
+    report(str("exit code ", static_cast<int>(e.code()), ": ", e.what()));
   }
   ++outcomes().accepted;
   return true;

@@ -67,7 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   fuzz::write_file(folder + "/config.json", text);
   std::unique_ptr<Settings> settings;
-  const std::string yaml = cat("init:\n  from: ", folder, "\n");
+  const std::string yaml = str("init:\n  from: ", folder, "\n");
   fuzz::is_accepted({}, [&] { settings = load_settings(app, ConfigTree::parse(yaml, "fuzz.yaml"), 1); });
   fuzz::expect(settings->pretrained && settings->model_name == model.model, "another model");
   return 0;

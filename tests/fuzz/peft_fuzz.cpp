@@ -84,14 +84,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto [header, values] = cut(weights, kDataMark);
   std::string file;
   for (size_t i = 0; i < 8; ++i) file += static_cast<char>(header.size() >> (8 * i) & 0xff);
-  fuzz::write_file(cat(folder, "/", kPeftConfig), config);
-  fuzz::write_file(cat(folder, "/", kPeftWeights), cat(file, header, values));
+  fuzz::write_file(str(folder, "/", kPeftConfig), config);
+  fuzz::write_file(str(folder, "/", kPeftWeights), str(file, header, values));
   PeftAdapter adapter;
   if (!fuzz::is_accepted({ExitCode::kBadData}, [&] { adapter = read_peft_adapter(folder, model_of_base); })) return 0;
   // A norm or an embedding, which has no adapter, is a pattern of no linear layer.
   std::unique_ptr<Settings> settings;
   std::unique_ptr<Model> model;
-  const std::string yaml = cat("init:\n  from: ", base, "\n  adapter: ", folder, "\n");
+  const std::string yaml = str("init:\n  from: ", base, "\n  adapter: ", folder, "\n");
   if (!fuzz::is_accepted({ExitCode::kConfig}, [&] {
         settings = load_settings(app, ConfigTree::parse(yaml, "fuzz.yaml"), 1);
         model = build_model(*settings, kTask);
@@ -104,7 +104,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   };
   std::vector<StateEntry> entries;
   for (const NamedParameter& p : model->parameters()) {
-    const std::string name = cat("parameters/", p.name);
+    const std::string name = str("parameters/", p.name);
     fuzz::expect(!is_lora_parameter(name) || named(name), "an adapter without tensors: ", name);
     if (named(name)) entries.push_back({name, p.parameter->value.shape(), 0, Tensor()});
   }

@@ -243,7 +243,7 @@ void make_input(uint64_t n, const Options& o) {
 }
 
 void keep_input(const Options& o, const std::string& kind) {
-  const std::string path = cat(o.artifacts, kind, "-", to_hex(hash128(shared->input, shared->size)).substr(0, 16));
+  const std::string path = str(o.artifacts, kind, "-", to_hex(hash128(shared->input, shared->size)).substr(0, 16));
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(shared->input), static_cast<std::streamsize>(shared->size));
   std::fprintf(stderr, "input %llu of %zu bytes is kept in %s\n", static_cast<unsigned long long>(shared->at),
@@ -278,20 +278,20 @@ void work(const Options& o, Clock::time_point begin) {
       keep_input(o, "slow");
     }
     shared->memory_kib = std::max(shared->memory_kib, resident_kib());
-    if (shared->memory_kib > kMemory << 10) report(cat("more than ", kMemory, " MiB are resident"));
+    if (shared->memory_kib > kMemory << 10) report(str("more than ", kMemory, " MiB are resident"));
   }
 }
 
 std::string death_text(int status, const Options& o) {
-  if (!WIFSIGNALED(status)) return cat("exit code ", WEXITSTATUS(status));
+  if (!WIFSIGNALED(status)) return str("exit code ", WEXITSTATUS(status));
   const int signal = WTERMSIG(status);
   const std::string name = ::strsignal(signal);
-  return signal == SIGALRM ? cat("more than ", o.timeout, " s") : cat("signal ", signal, " (", name, ")");
+  return signal == SIGALRM ? str("more than ", o.timeout, " s") : str("signal ", signal, " (", name, ")");
 }
 
 std::string list_text(const std::map<std::string, int64_t>& places) {
   std::string out;
-  for (const auto& [place, count] : places) out += cat("  ", count, " times ", place, "\n");
+  for (const auto& [place, count] : places) out += str("  ", count, " times ", place, "\n");
   return out;
 }
 
@@ -325,7 +325,7 @@ Options parse(int argc, char** argv) {
     else if (given.rfind("-tolerate=", 0) == 0) o.tolerate = value;
     else if (given.rfind("-ignore_crashes=", 0) == 0) o.keep_going = value == "1";
     else if (given.rfind("-", 0) != 0) o.paths.push_back(given);
-    else throw Error(ExitCode::kUsage, cat("there is no option ", given));
+    else throw Error(ExitCode::kUsage, str("there is no option ", given));
   }
   require(!o.paths.empty(), ExitCode::kUsage,
           "usage: PROGRAM [-runs=N] [-seed=N] [-max_total_time=SECONDS] [-timeout=SECONDS]"
@@ -358,7 +358,7 @@ int supervise(const Options& o) {
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
     for (const auto& entry : std::filesystem::directory_iterator(folder)) std::filesystem::remove_all(entry.path());
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) break;
-    const std::string death = cat(death_text(status, o), " in ", shared->place[0] ? shared->place : "an unknown place");
+    const std::string death = str(death_text(status, o), " in ", shared->place[0] ? shared->place : "an unknown place");
     if (!o.tolerate.empty() && std::string_view(shared->place).starts_with(o.tolerate)) {
       if (++tolerated[death] == 1) keep_input(o, "tolerated");
     } else {

@@ -51,6 +51,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!fuzz::is_accepted({ExitCode::kBadData}, [&] { slices = parse_slices(text, "the list"); })) return 0;
   const std::string again = slices_text(slices);
   fuzz::is_accepted({}, [&] { fuzz::expect(slices_text(parse_slices(again, "the list again")) == again, again); });
-  fuzz::open_manifest(fuzz::with_hash(cat(kHead, "\n", text)));
+  fuzz::open_manifest(fuzz::with_hash(str(kHead, "\n", text)));
   return 0;
 }

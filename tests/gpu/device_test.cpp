@@ -40,7 +40,7 @@ TEST(Kernels, ThatDigestsAndNormsRestOnHaveTheCpusBits) {
       values.push_back(total.to_vector());
       return values;
     };
-    expect_equal_bits(on_stream(gpu_device(), 1, work), on_stream(Device{}, 1, work), cat(n, " elements"));
+    expect_equal_bits(on_stream(gpu_device(), 1, work), on_stream(Device{}, 1, work), str(n, " elements"));
   }
 }
 
@@ -140,7 +140,7 @@ TEST(Memory, ThatEndsIsSaidAndWorkGoesOn) {
   Stream stream(gpu_device(), Stream::Mode::kInline);
   WithStream with(stream);
   const int64_t all = device_backend().properties(0).memory_bytes;
-  test::expect_error(ExitCode::kDevice, {"out of memory on cuda:0", cat(2 * all, " bytes asked for")},
+  test::expect_error(ExitCode::kDevice, {"out of memory on cuda:0", str(2 * all, " bytes asked for")},
                      [&] { Tensor::empty({2 * all}, DType::kUInt8); });
   EXPECT_EQ(Tensor::full({10}, 1).to_vector(), std::vector<double>(10, 1));
 }

@@ -58,7 +58,7 @@ void expect_close(const Values& got, const Values& wanted, DType dtype, const To
     const double rms = std::sqrt(squares / std::max<double>(1, static_cast<double>(wanted[t].size())));
     for (size_t i = 0; i < got[t].size(); ++i)
       ASSERT_NEAR(got[t][i], wanted[t][i], relative * (std::abs(wanted[t][i]) + rms))
-          << what << ", " << (t == 0 ? std::string("result") : cat("gradient ", t - 1)) << ", element " << i << " of "
+          << what << ", " << (t == 0 ? std::string("result") : str("gradient ", t - 1)) << ", element " << i << " of "
           << got[t].size();
   }
 }

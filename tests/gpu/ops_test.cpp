@@ -24,14 +24,14 @@ void check_on_gpu(const std::string& name, const Function& f, const Inputs& inpu
                   Exact exact) {
   if (gpu_is_fake()) exact = Exact::kAll;
   for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
-    const std::string what = cat(name, " in ", dtype);
+    const std::string what = str(name, " in ", dtype);
     const Values got = with_gradients(f, inputs, dtype, gpu_device());
-    expect_equal_bits(got, with_gradients(f, inputs, dtype, gpu_device()), cat(what, ", a second time"));
+    expect_equal_bits(got, with_gradients(f, inputs, dtype, gpu_device()), str(what, ", a second time"));
     if (exact != Exact::kNothing) {
       const Values cpu = with_gradients(f, inputs, dtype, Device{});
       ASSERT_EQ(got.size(), cpu.size());
       for (size_t t = 0; t < (exact == Exact::kAll ? got.size() : 1); ++t)
-        expect_equal_bits({got[t]}, {cpu[t]}, cat(what, t ? cat(", gradient ", t - 1) : "", ", beside the CPU's"));
+        expect_equal_bits({got[t]}, {cpu[t]}, str(what, t ? str(", gradient ", t - 1) : "", ", beside the CPU's"));
     }
     Inputs rounded;
     for (const Tensor& t : inputs) rounded.push_back(is_floating(t.dtype()) ? raw::cast(t, dtype) : t);
@@ -82,7 +82,7 @@ std::vector<Case> products() {
   auto add_linear = [&](int64_t rows, int64_t in, int64_t width, bool bias = true) {
     std::vector<Input> inputs{{{rows, in}}, {{width, in}}};
     if (bias) inputs.push_back({{width}});
-    out.push_back({cat("linear_", rows, "_", in, "_", width),
+    out.push_back({str("linear_", rows, "_", in, "_", width),
                    [](const Inputs& x) { return linear(x[0], x[1], x.size() > 2 ? x[2] : Tensor()); },
                    inputs,
                    {static_cast<double>(std::max({rows, in, width}))}});
@@ -107,7 +107,7 @@ std::vector<Case> products() {
     std::vector<Input> inputs{
         {{rows, in}, -2, 2}, {{hidden, in}, -of_in, of_in}, {{in, hidden}, -of_hidden, of_hidden}};
     if (bias) inputs.insert(inputs.end(), {{{hidden}}, {{in}}});
-    out.push_back({cat("feed_forward_", rows, "_", in, "_", hidden, bias ? "" : "_without_biases"),
+    out.push_back({str("feed_forward_", rows, "_", in, "_", hidden, bias ? "" : "_without_biases"),
                    [bias](const Inputs& x) {
                      return feed_forward(x[0], x[1], bias ? x[3] : Tensor(), x[2], bias ? x[4] : Tensor());
                    },
@@ -134,33 +134,33 @@ std::vector<Case> rows() {
   for (int64_t cols : {1, 31, 768, 1600, 4097}) {
     const double terms = static_cast<double>(std::max(n, cols));
     if (cols > 1) {  // of one column, nothing but rounding is left
-      out.push_back({cat("layer_norm_", cols),
+      out.push_back({str("layer_norm_", cols),
                      [](const Inputs& x) { return layer_norm(x[0], x[1], x[2]); },
                      {{{n, cols}}, {{cols}}, {{cols}}},
                      {terms, 12}});
-      out.push_back({cat("add_layer_norm_", cols),
+      out.push_back({str("add_layer_norm_", cols),
                      [](const Inputs& x) {
                        const AddLayerNorm norm = add_layer_norm(x[0], x[1], x[2], x[3]);
                        return add(norm.sum, norm.y);
                      },
                      {{{n, cols}}, {{n, cols}}, {{cols}}, {{cols}}},
                      {terms, 12}});
-      out.push_back({cat("rms_norm_", cols),
+      out.push_back({str("rms_norm_", cols),
                      [](const Inputs& x) { return rms_norm(x[0], x[1]); },
                      {{{n, cols}}, {{cols}}},
                      {terms, 12}});
     }
     out.push_back(
-        {cat("softmax_", cols), [](const Inputs& x) { return softmax(x[0]); }, {{{n, cols}, -3, 3}}, {terms, 8}});
-    out.push_back({cat("sum_rows_", cols), [](const Inputs& x) { return sum(x[0], {1}); }, {{{n, cols}}}, {terms}});
-    out.push_back({cat("sum_columns_", cols), [](const Inputs& x) { return sum(x[0], {0}); }, {{{n, cols}}}, {terms}});
+        {str("softmax_", cols), [](const Inputs& x) { return softmax(x[0]); }, {{{n, cols}, -3, 3}}, {terms, 8}});
+    out.push_back({str("sum_rows_", cols), [](const Inputs& x) { return sum(x[0], {1}); }, {{{n, cols}}}, {terms}});
+    out.push_back({str("sum_columns_", cols), [](const Inputs& x) { return sum(x[0], {0}); }, {{{n, cols}}}, {terms}});
   }
   for (int64_t cols : {int64_t(10), int64_t(65), vocabulary()}) {
     const std::vector<Input> inputs{{{64, cols}, -3, 3}, {{64}, 0, 0, cols}};
     const Tolerance tolerance{static_cast<double>(cols), 12};
     out.push_back(
-        {cat("cross_entropy_", cols), [](const Inputs& x) { return cross_entropy(x[0], x[1]); }, inputs, tolerance});
-    out.push_back({cat("cross_entropy_with_gradient_", cols),
+        {str("cross_entropy_", cols), [](const Inputs& x) { return cross_entropy(x[0], x[1]); }, inputs, tolerance});
+    out.push_back({str("cross_entropy_with_gradient_", cols),
                    [](const Inputs& x) {
                      WithLossGradient predicted(0.75);
                      return cross_entropy(affine(x[0], 1), x[1]);
@@ -258,13 +258,13 @@ std::vector<Case> convolutions() {
 std::vector<Case> attentions() {
   std::vector<Case> out;
   auto add_attention = [&](int64_t batch, int64_t time, int64_t heads, int64_t dim) {
-    out.push_back({cat(batch, "_", time, "_", heads, "_", dim),
+    out.push_back({str(batch, "_", time, "_", heads, "_", dim),
                    [heads](const Inputs& x) { return causal_attention(x[0], heads); },
                    {{{batch, time, 3 * heads * dim}}},
                    {static_cast<double>(time), 16}});
   };
   auto add_grouped = [&](int64_t batch, int64_t time, int64_t heads, int64_t kv_heads, int64_t dim, int64_t window) {
-    out.push_back({cat(batch, "_", time, "_", heads, "_", kv_heads, "_", dim, "_window_", window),
+    out.push_back({str(batch, "_", time, "_", heads, "_", kv_heads, "_", dim, "_window_", window),
                    [window](const Inputs& x) { return causal_attention(x[0], x[1], x[2], window); },
                    {{{batch, time, heads, dim}}, {{batch, time, kv_heads, dim}}, {{batch, time, kv_heads, dim}}},
                    {static_cast<double>(time * heads / kv_heads), 16}});
@@ -344,7 +344,7 @@ TEST(Products, FusedAreNearSeparateOnes) {
     });
   };
   for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
-    expect_close(sweeps(true, dtype), sweeps(false, dtype), dtype, {static_cast<double>(rows), 12}, cat(dtype));
+    expect_close(sweeps(true, dtype), sweeps(false, dtype), dtype, {static_cast<double>(rows), 12}, str(dtype));
   std::istringstream choices(device_backend().choices());
   for (std::string line; std::getline(choices, line);)
     if (line.find(": none: ") != line.npos) std::cout << "[ refused  ] " << line << "\n";
@@ -363,7 +363,7 @@ TEST(Products, GradientsOfALinearHaveTheSameBitsEachTime) {
       raw::linear_gradients({weight}, {bias}, g, x);
       Values got{weight.to_vector(), bias.to_vector()};
       if (run == 0) first = std::move(got);
-      else expect_equal_bits(first, got, cat("run ", run));
+      else expect_equal_bits(first, got, str("run ", run));
     }
     return Values{};
   });

@@ -220,7 +220,7 @@ TEST(Control, SilentConnectionsDoNotKeepAgentsOut) {
 
 TEST(FlightRecorder, TellsAnotherProcessWhatARankDoesAndDidLast) {
   const Descriptor memory = make_flight_memory();
-  const std::string path = cat("/proc/", int64_t{::getpid()}, "/fd/", memory.number());
+  const std::string path = str("/proc/", int64_t{::getpid()}, "/fd/", memory.number());
   FlightReader reader(memory);
   EXPECT_FALSE(reader.read());
   const pid_t child = ::fork();
@@ -413,7 +413,7 @@ TEST(AbsentMachines, AreAskedInTurnWithoutWaiting) {
   const Scratch scratch;
   const std::string up = scratch.path("up"), asked = scratch.path("asked");
   const std::string shell = scratch.write(
-      "shell", cat("#!/bin/sh\necho $1 >>", asked, "\nif [ ! -e ", up, " ]; then sleep 1; exit 255; fi\n[ $1 = b ]\n"));
+      "shell", str("#!/bin/sh\necho $1 >>", asked, "\nif [ ! -e ", up, " ]; then sleep 1; exit 255; fi\n[ $1 = b ]\n"));
   ::chmod(shell.c_str(), 0700);
   AbsentMachines absent(parse_hosts("a,b"), shell);
   EXPECT_EQ(absent.ask(0), "");

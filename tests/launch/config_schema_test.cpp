@@ -61,11 +61,11 @@ class Validator {
     else if (!node.quoted && (node.scalar == "true" || node.scalar == "false")) type = "boolean";
     if (const JsonValue* types = member(schema, "type"))
       if (!names(*types, type) && !(type == "integer" && names(*types, "number")))
-        problems.push_back(cat(at, ": is ", type));
+        problems.push_back(str(at, ": is ", type));
     if (const JsonValue* choices = member(schema, "enum"))
       if (!(type == "boolean" ? std::get<JsonText>(*choices).text.find(node.scalar) != std::string::npos
                               : names(*choices, node.scalar)))
-        problems.push_back(cat(at, ": ", node.scalar, " is no choice"));
+        problems.push_back(str(at, ": ", node.scalar, " is no choice"));
     if (is_number) {
       if (const JsonValue* least = member(schema, "minimum"); least && v < number_of(*least))
         problems.push_back(at + ": too small");
@@ -78,7 +78,7 @@ class Validator {
       const JsonObject keys = object_of(*properties);
       for (const ConfigNode& child : node.children) {
         if (const JsonValue* inner = member(keys, child.key)) check(child, object_of(*inner), at + "." + child.key);
-        else problems.push_back(cat(at, ".", child.key, ": unknown"));
+        else problems.push_back(str(at, ".", child.key, ": unknown"));
       }
     }
     if (node.kind == Kind::kList)

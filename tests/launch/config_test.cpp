@@ -180,7 +180,7 @@ TEST(Config, UnknownKeysAreAllListedWithTheLikelyOne) {
   EXPECT_NO_THROW(bound("run:\noptim: {}\n"));  // an empty section is no mistake
   auto [code, message] = error_of([] {
     std::string yaml;
-    for (int i = 0; i < 50; ++i) yaml += cat("zz", i, ": 1\n");
+    for (int i = 0; i < 50; ++i) yaml += str("zz", i, ": 1\n");
     bound(yaml);
   });
   EXPECT_TRUE(contains(message, "... and 40 more")) << message;
@@ -305,11 +305,11 @@ TEST(Config, EachOptimizerTakesItsOwnKeysAlone) {
       try {
         load_settings(
             builtin(),
-            ConfigTree::parse("data: {path: x.h5}", "a.yaml", {cat("optim.name=", name), cat("optim.", text)}), 1);
+            ConfigTree::parse("data: {path: x.h5}", "a.yaml", {str("optim.name=", name), str("optim.", text)}), 1);
         taken += key + " ";
       } catch (const Error& e) {
         EXPECT_EQ(e.code(), ExitCode::kConfig);
-        EXPECT_TRUE(contains(e.what(), cat("override 2 (optim.", text, "): "))) << e.what();
+        EXPECT_TRUE(contains(e.what(), str("override 2 (optim.", text, "): "))) << e.what();
         EXPECT_TRUE(contains(e.what(), key == "amsgrad" ? "unknown key optim.amsgrad" : "only with optim.name: "))
             << e.what();
       }

@@ -179,21 +179,21 @@ TEST(ConfigTree, HostileFilesCostLittle) {
       {"many_keys",
        [] {
          std::string out;
-         for (int i = 0; i < 100000; ++i) out += cat("k", i, ":\n");
+         for (int i = 0; i < 100000; ++i) out += str("k", i, ":\n");
          return out;
        }()},
       {"anchors",
        [&] {
          std::string out = "a: [";
-         for (int i = 0; i < 15000; ++i) out += cat("&a", i, " [");
+         for (int i = 0; i < 15000; ++i) out += str("&a", i, " [");
          return out;
        }()},
       {"bomb",
        [&] {
          std::string out = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
          for (int i = 1; i < 12; ++i) {
-           std::string prior = cat("*a", i - 1);
-           out += cat("a", i, ": &a", i, " [", prior);
+           std::string prior = str("*a", i - 1);
+           out += str("a", i, ": &a", i, " [", prior);
            for (int j = 0; j < 9; ++j) out += ", " + prior;
            out += "]\n";
          }
@@ -202,7 +202,7 @@ TEST(ConfigTree, HostileFilesCostLittle) {
       {"depth_by_alias",
        [&] {
          std::string out = "a0: &a0 [x]\n";
-         for (int i = 1; i < 2000; ++i) out += cat("a", i, ": &a", i, " [*a", i - 1, "]\n");
+         for (int i = 1; i < 2000; ++i) out += str("a", i, ": &a", i, " [*a", i - 1, "]\n");
          return out;
        }()},
       {"indent",
@@ -235,11 +235,11 @@ TEST(ConfigTree, RepetitionsCostLittle) {
 
 TEST(ConfigTree, ALargeHonestFileLoads) {
   std::string text;
-  for (int i = 0; i < 2000; ++i) text += cat("k", i, ": {a: [1, 2], text: \"don't [nest, this\"}\n");
+  for (int i = 0; i < 2000; ++i) text += str("k", i, ": {a: [1, 2], text: \"don't [nest, this\"}\n");
   EXPECT_EQ(ConfigTree::parse("x: 'no, [really'\n", "a.yaml").root().children.size(), 1u);
   EXPECT_EQ(error_of([&] { ConfigTree::parse(text, "a.yaml"); }).first, ExitCode::kConfig);  // too many open brackets
   std::string fine;
-  for (int i = 0; i < 2000; ++i) fine += cat("k", i, ": {a: [1, 2], text: \"don't nest, this\"}\n");
+  for (int i = 0; i < 2000; ++i) fine += str("k", i, ": {a: [1, 2], text: \"don't nest, this\"}\n");
   EXPECT_EQ(ConfigTree::parse(fine, "a.yaml").root().children.size(), 2000u);
 }
 

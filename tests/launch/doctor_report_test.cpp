@@ -12,8 +12,8 @@ Health healthy() {
   Health h;
   for (int i = 0; i < 8; ++i) {
     RankHealth r;
-    r.host = cat("n", i / 2);
-    r.machine = cat("id", i / 2);
+    r.host = str("n", i / 2);
+    r.machine = str("id", i / 2);
     r.local_rank = i % 2;
     r.cpu = "A CPU";
     r.cores = "0-7";
@@ -102,7 +102,7 @@ TEST(DoctorReport, ComparesLinksWithThoseOfTheirKind) {
 TEST(DoctorReport, ComparesLinksBetweenMachinesWithTheBest) {
   Health h = healthy();
   h.ranks.resize(3);
-  for (size_t i = 0; i < 3; ++i) h.ranks[i].machine = h.ranks[i].host = cat("n", i), h.ranks[i].local_rank = 0;
+  for (size_t i = 0; i < 3; ++i) h.ranks[i].machine = h.ranks[i].host = str("n", i), h.ranks[i].local_rank = 0;
   for (RankHealth& r : h.ranks) r.write_mb_s = 900, r.read_mb_s = 1900;
   h.links = {{0, 1, 30, 20}, {0, 2, 30, 24}, {1, 2, 30, 119}};
   const auto found = findings(h);

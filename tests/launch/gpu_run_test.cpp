@@ -195,9 +195,9 @@ TEST_P(GpuRun, EveryNumberOfRanksAndLevelHasTheCpusBits) {
   const Outcome cpu = outcome_of({GetParam()});
   for (int ranks : {2, 4})
     for (const char* level : {"none", "optimizer", "gradients", "parameters"}) {
-      const Outcome gpu = outcome_of({cat(GetParam(), "sharding:\n  level: ", level, "\n"), ranks, kGpu});
+      const Outcome gpu = outcome_of({str(GetParam(), "sharding:\n  level: ", level, "\n"), ranks, kGpu});
       EXPECT_EQ(gpu.backend, "nccl");
-      expect_same(cpu, gpu, cat(ranks, " ranks, level ", level));
+      expect_same(cpu, gpu, str(ranks, " ranks, level ", level));
     }
 }
 
@@ -206,9 +206,9 @@ TEST_P(GpuRun, SoHaveRanksThatShareAGpu) {
   fake_gpu(0, {.devices = 1});
   for (int ranks : {2, 3})
     for (const char* level : {"none", "parameters"}) {
-      const Outcome gpu = outcome_of({cat(GetParam(), "sharding:\n  level: ", level, "\n"), ranks, kSharedGpu});
+      const Outcome gpu = outcome_of({str(GetParam(), "sharding:\n  level: ", level, "\n"), ranks, kSharedGpu});
       EXPECT_EQ(gpu.backend, "local");
-      expect_same(cpu, gpu, cat(ranks, " ranks, level ", level));
+      expect_same(cpu, gpu, str(ranks, " ranks, level ", level));
     }
 }
 
@@ -220,7 +220,7 @@ TEST_P(GpuRun, SavedOnOneDeviceAndResumedOnTheOther) {
     const std::string to = folder / "checkpoints", level = "sharding:\n  level: parameters\n";
     outcome_of({GetParam(), 1, first, 3, "", to});
     const DeviceOptions second = first.choice == DeviceChoice::kCpu ? kGpu : kCpu;
-    const Outcome rest = outcome_of({cat(GetParam(), level), 2, second, 6, cat(to, "/", checkpoint_name(3)), ""});
+    const Outcome rest = outcome_of({str(GetParam(), level), 2, second, 6, str(to, "/", checkpoint_name(3)), ""});
     EXPECT_EQ(to_hex(rest.digest), to_hex(whole.digest));
     EXPECT_EQ(rest.losses, std::vector<double>(whole.losses.begin() + 3, whole.losses.end()));
   }
@@ -229,7 +229,7 @@ TEST_P(GpuRun, SavedOnOneDeviceAndResumedOnTheOther) {
 TEST_P(GpuRun, OffloadAndLowPrecisionHaveTheCpusBits) {
   for (const char* more : {"sharding:\n  offload: optimizer\n", "precision:\n  compute: bf16\n  reduce: bf16\n",
                            "precision:\n  compute: fp16\nrecompute: block\n"}) {
-    const std::string yaml = cat(GetParam(), more);
+    const std::string yaml = str(GetParam(), more);
     if (GetParam() == kImages && yaml.find("recompute") != yaml.npos) continue;  // it has no blocks
     expect_same(outcome_of({yaml}), outcome_of({yaml, 2, kGpu}), more);
   }
@@ -240,17 +240,17 @@ TEST_P(GpuRun, OffloadAndLowPrecisionHaveTheCpusBits) {
 TEST_P(GpuRun, ARecordedStepHasTheSameBits) {
   const std::string yaml = with(GetParam(), "dropout: 0.1", "dropout: 0.0");
   for (const char* more : {"", "precision:\n  compute: bf16\n"}) {
-    const std::string plain = cat(yaml, more), recorded = cat("graph: true\n", plain);
+    const std::string plain = str(yaml, more), recorded = str("graph: true\n", plain);
     const Outcome expected = outcome_of({.yaml = plain, .device = kGpu, .steps = 12, .evaluated_after = 2});
     expect_same(expected, outcome_of({.yaml = recorded, .device = kGpu, .steps = 12, .evaluated_after = 2}), "1 rank");
     for (const char* level : {"none", "optimizer"})
       expect_same(expected,
-                  outcome_of({.yaml = cat(recorded, "sharding:\n  level: ", level, "\n"),
+                  outcome_of({.yaml = str(recorded, "sharding:\n  level: ", level, "\n"),
                               .ranks = 2,
                               .device = kGpu,
                               .steps = 12,
                               .evaluated_after = 2}),
-                  cat("2 ranks by NCCL, level ", level));
+                  str("2 ranks by NCCL, level ", level));
   }
 }
 
@@ -270,20 +270,20 @@ TEST(GpuRunRegistered, HasTheBitsOfPlainMemory) {
   };
   const Outcome cpu = outcome_of({yaml});
   for (const char* level : {"optimizer", "gradients"}) {
-    const auto [gpu, moved] = direct({cat(yaml, "sharding:\n  level: ", level, "\n"), 2, kGpu});
+    const auto [gpu, moved] = direct({str(yaml, "sharding:\n  level: ", level, "\n"), 2, kGpu});
     expect_same(cpu, gpu, level);
     EXPECT_GT(moved, 0) << level;
   }
   for (const char* level : {"none", "optimizer"})
     for (int ranks : {2, 4}) {
-      const std::string fast = cat(yaml, "reduce: fast\nsharding:\n  level: ", level, "\n");
+      const std::string fast = str(yaml, "reduce: fast\nsharding:\n  level: ", level, "\n");
       testing::fake_nccl({.windows = false});
       const auto [plain, none] = direct({fast, ranks, kGpu});
       testing::fake_nccl();
       const auto [gpu, moved] = direct({fast, ranks, kGpu});
-      const auto [recorded, again] = direct({cat("graph: true\n", fast), ranks, kGpu});
-      expect_same(plain, gpu, cat("fast, ", level));
-      expect_same(plain, recorded, cat("fast and recorded, ", level));
+      const auto [recorded, again] = direct({str("graph: true\n", fast), ranks, kGpu});
+      expect_same(plain, gpu, str("fast, ", level));
+      expect_same(plain, recorded, str("fast and recorded, ", level));
       EXPECT_EQ(none, 0) << level;
       EXPECT_GT(moved, 0) << level;
       EXPECT_EQ(again, moved) << level;
@@ -296,7 +296,7 @@ TEST(GpuRunAhead, ASkippedStepIsNoUpdateOfTheNextEither) {
   fake_gpu();
   testing::fake_nccl();
   for (const char* more : {"", "optim.name=sgd", "precision:\n  compute: bf16\n", "precision:\n  compute: fp16\n"}) {
-    std::string yaml = cat(kImages, more);
+    std::string yaml = str(kImages, more);
     if (yaml.ends_with("optim.name=sgd")) yaml = with(kImages, "optim:\n", "optim:\n  name: sgd\n  momentum: 0.9\n");
     const Outcome cpu = outcome_of({.yaml = yaml, .steps = 12, .spoilt = true});
     EXPECT_GT(cpu.skipped, 1);
@@ -323,7 +323,7 @@ TEST(GpuRunAhead, NoStepWaitsForTheGpu) {
         Case{"precision:\n  compute: bf16\nsharding:\n  level: optimizer\n", 2}, Case{"graph: true\n", 2}}) {
     fake_gpu();
     const App app = builtin();
-    const auto settings = load_settings(app, ConfigTree::parse(cat(images, more), "test.yaml"), ranks);
+    const auto settings = load_settings(app, ConfigTree::parse(str(images, more), "test.yaml"), ranks);
     SharedData data(*settings);
     std::atomic<int> late = 0;
     testing::run_nccl_ranks(ranks, [&](Communicator& comm) {
@@ -350,19 +350,19 @@ TEST_P(GpuRun, ARecordedStepSeesParametersThatWereLoaded) {
   TemporaryFolder folder;
   fs::create_directory(folder / "checkpoints");
   const std::string to = folder / "checkpoints", yaml = with(GetParam(), "dropout: 0.1", "dropout: 0.0"),
-                    low = cat(yaml, "precision:\n  compute: bf16\n");
+                    low = str(yaml, "precision:\n  compute: bf16\n");
   outcome_of({.yaml = low, .device = kGpu, .steps = 2, .to = to});
-  const std::string from = cat(to, "/", checkpoint_name(2));
+  const std::string from = str(to, "/", checkpoint_name(2));
   const Outcome plain = outcome_of({.yaml = low, .device = kGpu, .steps = 9, .from = from, .reloaded_after = 7});
   expect_same(
       plain,
-      outcome_of({.yaml = cat("graph: true\n", low), .device = kGpu, .steps = 9, .from = from, .reloaded_after = 7}),
+      outcome_of({.yaml = str("graph: true\n", low), .device = kGpu, .steps = 9, .from = from, .reloaded_after = 7}),
       "recorded");
 }
 
 TEST(GpuRunAhead, ARecordedStepThatARankIsMissingFromEndsWithTheDeadline) {
   testing::fake_nccl();
-  const std::string yaml = cat(with(kImages, "dropout: 0.1", "dropout: 0.0"), "graph: true\ncomm:\n  deadline: 3\n");
+  const std::string yaml = str(with(kImages, "dropout: 0.1", "dropout: 0.0"), "graph: true\ncomm:\n  deadline: 3\n");
   const App app = builtin();
   const auto settings = load_settings(app, ConfigTree::parse(yaml, "test.yaml"), 2);
   SharedData data(*settings);
@@ -394,11 +394,11 @@ TEST_P(GpuRun, WhatCannotBeRecordedIsRefused) {
     EXPECT_EQ(out.code, static_cast<int>(ExitCode::kConfig));
     EXPECT_NE(out.problem.find(why), std::string::npos) << out.problem;
   };
-  const std::string yaml = cat("graph: true\n", GetParam());
+  const std::string yaml = str("graph: true\n", GetParam());
   refused({yaml, 1, kGpu}, "dropout");
   refused({yaml, 1, kCpu}, "only a GPU's work");
   for (int ranks : {1, 2})
-    refused({cat(yaml, "sharding:\n  level: gradients\n"), ranks, kGpu}, "sharding.level gradients");
+    refused({str(yaml, "sharding:\n  level: gradients\n"), ranks, kGpu}, "sharding.level gradients");
   fake_gpu(0, {.devices = 1});
   refused({yaml, 2, kSharedGpu}, "through host memory");
 }
@@ -453,7 +453,7 @@ TEST_P(GpuRun, AFlippedBitIsFound) {
 
 TEST_P(GpuRun, BadValuesAreNamedAsOnTheCpu) {
   const App app = spoilt();
-  const std::string yaml = cat(GetParam(), "train:\n  anomaly: true\n");
+  const std::string yaml = str(GetParam(), "train:\n  anomaly: true\n");
   const End cpu = end_of(yaml, 1, DeviceType::kCpu, app);
   const bool text = GetParam() == kText;
   EXPECT_EQ(cpu.code, static_cast<int>(text ? ExitCode::kBadData : ExitCode::kNumeric)) << cpu.text;

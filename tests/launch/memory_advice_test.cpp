@@ -16,7 +16,7 @@ std::unique_ptr<Settings> settings_with(const std::string& more, int ranks = 1,
                                         const std::vector<std::string>& overrides = {}) {
   return load_settings(
       builtin(),
-      ConfigTree::parse(cat("batch:\n  global: 16\n  micro: 4\nmodel:\n  name: gpt\n  layers: 2\n"
+      ConfigTree::parse(str("batch:\n  global: 16\n  micro: 4\nmodel:\n  name: gpt\n  layers: 2\n"
                             "  heads: 2\n  width: 64\ndata:\n  name: synthetic_tokens\n  context: 16\n",
                             more),
                         "test.yaml", overrides),

@@ -22,7 +22,7 @@ TEST(MemoryReport, ReadsSizes) {
       ADD_FAILURE() << "'" << wrong << "' was taken";
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ExitCode::kUsage);
-      EXPECT_NE(std::string(e.what()).find(cat("--gpu-memory ", wrong, ": is not a size")), std::string::npos)
+      EXPECT_NE(std::string(e.what()).find(str("--gpu-memory ", wrong, ": is not a size")), std::string::npos)
           << e.what();
     }
   }

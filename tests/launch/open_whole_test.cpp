@@ -23,7 +23,7 @@ Tensor values(int64_t tensor) {
 }
 std::vector<StateEntry> state() {
   std::vector<StateEntry> out;
-  for (int64_t t = 0; t < kTensors; ++t) out.push_back({cat("parameters/", t), {kElements}, 0, values(t)});
+  for (int64_t t = 0; t < kTensors; ++t) out.push_back({str("parameters/", t), {kElements}, 0, values(t)});
   return out;
 }
 std::string save(const std::string& run, int64_t step, int writers) {
@@ -38,7 +38,7 @@ std::string save(const std::string& run, int64_t step, int writers) {
   return checkpoints + "/" + checkpoint_name(step);
 }
 void damage(const std::string& dir, int writers, int64_t tensor) {
-  const std::string part = cat(dir, "/part-0000-of-000", writers, ".h5");
+  const std::string part = str(dir, "/part-0000-of-000", writers, ".h5");
   test::flip_byte_of(part, values(tensor).values<float>() + 100, 400, 9);
 }
 // What `action` ends with on each rank.
@@ -62,7 +62,7 @@ TEST(OpenWhole, EachReaderHasAShare) {
         int found = 0;
         for (int r = 0; r < readers; ++r) {
           const auto [code, text] = error_of([&] { verify_checkpoint(c, r, readers); });
-          found += code == ExitCode::kBadData && contains(text, cat("parameters/", tensor));
+          found += code == ExitCode::kBadData && contains(text, str("parameters/", tensor));
         }
         EXPECT_EQ(found, 1) << readers << " readers, tensor " << tensor;
       }

@@ -25,7 +25,7 @@ class Points final : public Dataset {
   }
   int64_t size() const override { return size_; }
   const DataSpec& spec() const override { return spec_; }
-  Hash128 identity() const override { return hash128(cat("points ", size_)); }
+  Hash128 identity() const override { return hash128(str("points ", size_)); }
   const Vocabulary* vocabulary() const override { return nullptr; }
   void read(int64_t, int64_t index, SampleMemory sample) const override {
     auto* point = static_cast<float*>(sample[0]);

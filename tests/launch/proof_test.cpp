@@ -114,7 +114,7 @@ void with_changed(int ranks, const std::function<void(const std::vector<StateEnt
 float& value(const std::vector<StateEntry>& state, const std::string& name, int64_t index) {
   for (const StateEntry& e : state)
     if (e.name == name && e.offset <= index && index < e.end()) return e.data.mutable_values<float>()[index - e.offset];
-  throw Error(ExitCode::kInternal, cat("no ", name));
+  throw Error(ExitCode::kInternal, str("no ", name));
 }
 
 TEST(Proof, TheFirstElementThatDiffersIsNamed) {

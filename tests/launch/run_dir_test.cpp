@@ -119,14 +119,14 @@ TEST(RunDir, ASecondLaunchIsRefusedAndNamesTheFirst) {
   for (bool resume : {false, true}) {
     auto [code, message] = error_of([&] { RunDir run(dir, resume); });
     EXPECT_EQ(code, ExitCode::kOutputLocked);
-    EXPECT_TRUE(contains(message, cat("in use by process ", child, " on "))) << message;
+    EXPECT_TRUE(contains(message, str("in use by process ", child, " on "))) << message;
   }
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   // What it left behind is no obstacle.
-  EXPECT_TRUE(contains(read_all(dir + "/lock"), cat("\"pid\":", child)));
+  EXPECT_TRUE(contains(read_all(dir + "/lock"), str("\"pid\":", child)));
   RunDir run(dir, false);
-  EXPECT_TRUE(contains(read_all(dir + "/lock"), cat("\"pid\":", ::getpid())));
+  EXPECT_TRUE(contains(read_all(dir + "/lock"), str("\"pid\":", ::getpid())));
 }
 
 TEST(RunDir, WithinOneProcessTooThereIsOneOwner) {

@@ -17,7 +17,7 @@ namespace lockstep {
 namespace {
 
 std::unique_ptr<Settings> settings_for(int ranks, const std::string& more) {
-  const std::string yaml = cat(
+  const std::string yaml = str(
       "train:\n  steps: 20\nbatch:\n  global: 16\n  micro: 2\nmodel:\n  name: mlp\n  hidden: [70]\noptim:\n  lr: 0.01\n"
       "data:\n  name: synthetic_images\n  validation: 0\n  synthetic:\n    images: 64\n    height: 6\n    width: 6\n",
       more);
@@ -45,7 +45,7 @@ struct End {
 };
 std::vector<End> train(int ranks, int every, int odd, const std::string& kind, std::string* tensor = nullptr,
                        const std::string& more = "") {
-  const auto settings = settings_for(ranks, cat("verify:\n  every: ", every, "\n", more));
+  const auto settings = settings_for(ranks, str("verify:\n  every: ", every, "\n", more));
   const App app = builtin();
   SharedData data(*settings);
   std::vector<End> ends(static_cast<size_t>(ranks));
@@ -96,7 +96,7 @@ TEST(Sentinel, MostRanksAreRightWhicheverIsOdd) {
   for (int odd : {0, 1, 3}) {
     const auto ends = train(4, 12, odd, "parameters/");
     const std::string& text = ends[static_cast<size_t>(odd)].text;
-    EXPECT_TRUE(text.starts_with(cat("step 12: rank ", odd, " holds other values than the other 3 ranks"))) << text;
+    EXPECT_TRUE(text.starts_with(str("step 12: rank ", odd, " holds other values than the other 3 ranks"))) << text;
     EXPECT_TRUE(contains(text, "first comparison of this run")) << text;
   }
 }
@@ -113,7 +113,7 @@ TEST(Sentinel, TwoRanksCannotTellWhoIsRight) {
 // Groups of two ranks share one copy of the state in slices; three groups hold copies.
 TEST(Sentinel, HybridShardsCompareTheirCopies) {
   for (const char* level : {"optimizer", "gradients", "parameters"}) {
-    const std::string sharding = cat("sharding:\n  level: ", level, "\n  group: 2\n");
+    const std::string sharding = str("sharding:\n  level: ", level, "\n  group: 2\n");
     for (const End& e : train(6, 1, -1, "", nullptr, sharding)) EXPECT_EQ(e.code, ExitCode::kOk) << e.text;
     for (const char* kind : {"parameters/", "adamw.m/"}) {
       std::string tensor;
@@ -164,7 +164,7 @@ TEST(Sentinel, WholeCopiesAreComparedAsTheStepUsedThem) {
       for (int odd : {-1, 1, 2}) {
         const auto settings = load_settings(
             app,
-            ConfigTree::parse(cat("train:\n  steps: 20\nbatch:\n  global: 16\n  micro: 2\nmodel:\n  name: flipping\n"
+            ConfigTree::parse(str("train:\n  steps: 20\nbatch:\n  global: 16\n  micro: 2\nmodel:\n  name: flipping\n"
                                   "data:\n  name: synthetic_images\n  validation: 0\n  synthetic:\n    images: 64\n"
                                   "    height: 6\n    width: 6\nverify:\n  every: 2\nsharding:\n  level: ",
                                   level, "\nprecision:\n  compute: ", precision, "\n"),
@@ -186,7 +186,7 @@ TEST(Sentinel, WholeCopiesAreComparedAsTheStepUsedThem) {
         for (const End& e : ends) EXPECT_EQ(e.code, odd < 0 ? ExitCode::kOk : ExitCode::kRanksDisagree) << e.text;
         if (odd < 0) continue;
         const std::string& text = ends[static_cast<size_t>(odd)].text;
-        EXPECT_TRUE(text.starts_with(cat("step 6: rank ", odd,
+        EXPECT_TRUE(text.starts_with(str("step 6: rank ", odd,
                                          " holds other values than the other 2 ranks in "
                                          "parameters/scale (whole copy); they were last found equal after step 4")))
             << level << " " << precision << ": " << text;

@@ -138,7 +138,7 @@ void expect_one_digest(const std::vector<std::string>& keys) {
   for (int ranks : {1, 2, 3, 4})
     for (const char* level : {"none", "optimizer", "gradients", "parameters"}) {
       std::vector<std::string> more = keys;
-      more.push_back(cat("sharding.level=", level));
+      more.push_back(str("sharding.level=", level));
       const Result several = train(ranks, more);
       EXPECT_EQ(several.digest, one.digest) << ranks << " ranks, " << level;
       EXPECT_EQ(several.losses, one.losses) << ranks << " ranks, " << level;

@@ -315,7 +315,7 @@ TEST(AdamW, BetasNearOneLoseNoAccuracy) {
   };
   for (const auto [beta1, beta2] : {Betas{0.9, 0.999}, {0.9, 0.99999}, {0.999, 0.999}})
     for (const int64_t steps : {5, 400}) {
-      SCOPED_TRACE(cat("beta1 ", beta1, ", beta2 ", beta2, ", ", steps, " steps"));
+      SCOPED_TRACE(str("beta1 ", beta1, ", beta2 ", beta2, ", ", steps, " steps"));
       constexpr int64_t kCount = 257;
       std::vector<Slot> slots{slot("w", kCount, false)};
       std::fill_n(slots[0].master.mutable_values<float>(), kCount, 0.0f);  // else p itself would round

@@ -305,7 +305,7 @@ TEST(Rules, ALaterOneLeavesWhatItDoesNotSet) {
     for (const auto& n : names) slots.push_back(slot(n, 4, n.ends_with("weight")));
     apply_rules(o, slots, names);
     std::string out;
-    for (const Slot& s : slots) out += cat(s.lr_scale, s.decay ? "+" : "", is_frozen(o, s.name) ? "f " : " ");
+    for (const Slot& s : slots) out += str(s.lr_scale, s.decay ? "+" : "", is_frozen(o, s.name) ? "f " : " ");
     return out + (rules_leave_others(o, names) ? "left" : "");
   };
   EXPECT_EQ(applied({{.pattern = "*.weight", .lr_scale = 0.5}, {.pattern = "a.*", .decay = "off"}}),

@@ -184,10 +184,10 @@ std::vector<OpGolden> op_list() {
 class GoldenOp : public ::testing::TestWithParam<OpGolden> {};
 
 TEST_P(GoldenOp, ResultAndGradients) {
-  const std::string at = cat("ops/", GetParam().name, "/");
+  const std::string at = str("ops/", GetParam().name, "/");
   Inputs inputs;
-  while (golden().has(cat(at, "in", inputs.size()))) {
-    inputs.push_back(stored(cat(at, "in", inputs.size())));
+  while (golden().has(str(at, "in", inputs.size()))) {
+    inputs.push_back(stored(str(at, "in", inputs.size())));
     if (inputs.back().dtype() == DType::kFloat32) require_grad(inputs.back());
   }
   ASSERT_FALSE(inputs.empty());
@@ -196,8 +196,8 @@ TEST_P(GoldenOp, ResultAndGradients) {
   backward(sum(mul(y, stored(at + "weight"))));
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].dtype() == DType::kFloat32)
-      expect_near(grad_of(inputs[i]), stored(cat(at, "grad", i)), 2 * GetParam().tolerance,
-                  cat("gradient of input ", i));
+      expect_near(grad_of(inputs[i]), stored(str(at, "grad", i)), 2 * GetParam().tolerance,
+                  str("gradient of input ", i));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, GoldenOp, ::testing::ValuesIn(op_list()),
@@ -349,7 +349,7 @@ void expect_optimizer(const std::string& name, double lr, bool decay,
     optimizer->step({slot}, {.lr = lr});
     expect_near(slot.master, after.slice(0, step, step + 1).reshape(slot.region.shape),
                 2e-6,  // without fused arithmetic 1.4e-6
-                cat(name, " after step ", step));
+                str(name, " after step ", step));
   }
 }
 
@@ -375,7 +375,7 @@ TEST(GoldenSchedule, EachKind) {
   const std::pair<const char*, const Schedule*> kinds[] = {
       {"constant", &constant}, {"linear", &linear}, {"cosine", &cosine}, {"step", &step_by_step}};
   for (auto& [name, schedule] : kinds) {
-    const auto rates = stored(cat("schedules/", name)).to_vector();
+    const auto rates = stored(str("schedules/", name)).to_vector();
     ASSERT_EQ(rates.size(), 50u);
     for (size_t step = 0; step < rates.size(); ++step)
       EXPECT_NEAR(learning_rate(*schedule, 7, 0.3, static_cast<int64_t>(step), 50), rates[step], 1e-12)

@@ -35,7 +35,7 @@ std::vector<std::string> folders() {
   std::sort(out.begin(), out.end());
   return out;
 }
-std::string kept(const std::string& name) { return cat(LOCKSTEP_HF, "/", name); }
+std::string kept(const std::string& name) { return str(LOCKSTEP_HF, "/", name); }
 
 std::vector<float> all_of(const WeightFiles& files, const StoredWeight& w) {
   std::vector<float> out(static_cast<size_t>(w.shape.numel()));
@@ -44,7 +44,7 @@ std::vector<float> all_of(const WeightFiles& files, const StoredWeight& w) {
 }
 
 std::unique_ptr<Settings> settings_of(const std::string& folder, const std::vector<std::string>& overrides = {}) {
-  return load_settings(builtin(), ConfigTree::parse(cat("init:\n  from: ", folder, "\n"), "test.yaml", overrides), 1);
+  return load_settings(builtin(), ConfigTree::parse(str("init:\n  from: ", folder, "\n"), "test.yaml", overrides), 1);
 }
 
 // Adds what keeps texts of these lengths apart from their padding up to `context`.
@@ -147,7 +147,7 @@ TEST(HfFolder, LogitsAreThoseOfTransformers) {
     }
     EXPECT_LT(largest, 1e-4);
     EXPECT_GT(size, 0.1);
-    RecordProperty(fs::path(folder).filename().string(), cat(largest));
+    RecordProperty(fs::path(folder).filename().string(), str(largest));
     if (std::getenv("LOCKSTEP_HF_MODELS")) std::printf("%-24s %.2e\n", fs::path(folder).filename().c_str(), largest);
   }
 }

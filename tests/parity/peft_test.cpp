@@ -28,8 +28,8 @@ using test::write_file;
 
 constexpr const char* kAdapters[] = {"gpt2", "llama3", "qwen2", "qwen2_tied", "qwen3", "bert", "bert_qv", "vit"};
 // Of an adapter's folder, the model that it adapts.
-std::string base_of(const std::string& name) { return cat(LOCKSTEP_HF, "/", name.substr(0, name.find('_'))); }
-std::string adapter_of(const std::string& name) { return cat(LOCKSTEP_PEFT, "/", name); }
+std::string base_of(const std::string& name) { return str(LOCKSTEP_HF, "/", name.substr(0, name.find('_'))); }
+std::string adapter_of(const std::string& name) { return str(LOCKSTEP_PEFT, "/", name); }
 
 std::vector<float> all_of(const WeightFiles& files, const StoredWeight& w) {
   std::vector<float> out(static_cast<size_t>(w.shape.numel()));
@@ -41,7 +41,7 @@ struct Adapted {
   Adapted(const std::string& name, const std::string& adapter)
       : settings(load_settings(
             builtin(),
-            ConfigTree::parse(cat("init:\n  from: ", base_of(name), "\n  adapter: ", adapter, "\n"), "test.yaml"), 1)) {
+            ConfigTree::parse(str("init:\n  from: ", base_of(name), "\n  adapter: ", adapter, "\n"), "test.yaml"), 1)) {
     const WeightFiles files = WeightFiles::open(adapter_of(name) + "/expected.safetensors");
     const StoredWeight &in = *files.find("input"), &out = *files.find("logits");
     Shape of_sample;
@@ -50,7 +50,7 @@ struct Adapted {
     place_parameters(*model, 1);
     model->eval();
     for (auto& p : model->parameters()) {
-      StateEntry e{cat("parameters/", p.name), p.parameter->value.shape(), 0, p.parameter->value.detach().flatten()};
+      StateEntry e{str("parameters/", p.name), p.parameter->value.shape(), 0, p.parameter->value.detach().flatten()};
       const auto& own = settings->adapter->tensors;
       const bool of_adapter = std::any_of(own.begin(), own.end(), [&](auto& t) { return t.name == e.name; });
       if (settings->init_holds(p.name)) of_base.push_back(e);
@@ -169,7 +169,7 @@ TEST(Peft, TensorsThatDoNotFitAreNamed) {
   };
   const std::string b = "base_model.model.transformer.h.0.attn.c_attn.lora_B.weight",
                     x = "base_model.model.transformer.h.0.attn.c_attn.lora_X.weight";
-  refused("gpt2", b, x, {kPeftWeights, "adapter of a gpt2 model", cat(b, " is missing"), x, "is only there"});
+  refused("gpt2", b, x, {kPeftWeights, "adapter of a gpt2 model", str(b, " is missing"), x, "is only there"});
   refused("gpt2", "h.0.attn.c_attn.lora_A", "h.7.attn.c_attn.lora_A", {"h.7.attn.c_attn.lora_A", "is only there"});
   // A module that peft adapts, and here is part of one.
   refused("bert", "layer.0.attention.self.key.lora_B", "layer.0.attention.self.kex.lora_B",
@@ -227,15 +227,15 @@ TEST(Peft, ATiedWeightComesWithItsCopy) {
   const std::string embedding = "base_model.model.model.embed_tokens.weight", head = "base_model.model.lm_head.weight";
   const auto refused = [](const std::string& name, const std::string& lost, const std::string& to,
                           std::initializer_list<std::string> parts) {
-    SCOPED_TRACE(cat(name, ": ", lost, " is ", to));
+    SCOPED_TRACE(str(name, ": ", lost, " is ", to));
     TemporaryFolder scratch;
     const std::string folder = copied(scratch, name);
     rewrite(folder + "/" + kPeftWeights, [&](const std::string& n) { return n == lost ? to : n; });
     expect_error(ExitCode::kBadData, parts, [&] { read_peft_adapter(folder, read_hf_model(base_of(name))); });
   };
   refused("qwen2_tied", head, "",
-          {kPeftWeights, cat("holds ", embedding), "lm_head.weight are tied in", "ensure_weight_tying=True"});
-  refused("qwen2_tied", embedding, "", {kPeftWeights, cat("holds ", head), "peft unties them"});
+          {kPeftWeights, str("holds ", embedding), "lm_head.weight are tied in", "ensure_weight_tying=True"});
+  refused("qwen2_tied", embedding, "", {kPeftWeights, str("holds ", head), "peft unties them"});
   refused("gpt2", "base_model.model.transformer.h.1.attn.c_attn.lora_A.weight",
           "base_model.model.transformer.wte.weight", {"holds base_model.model.transformer.wte.weight", "both modules"});
   refused("bert", "base_model.model.bert.encoder.layer.1.attention.self.query.lora_A.weight",

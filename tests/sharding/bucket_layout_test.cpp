@@ -11,7 +11,7 @@ namespace {
 BucketLayout some_layout() {
   BucketLayout l;
   for (const Shape& s : {Shape{5, 7}, Shape{1}, Shape{}, Shape{64}, Shape{65}, Shape{300, 3}, Shape{0}, Shape{63}})
-    l.add(cat("p", l.pieces().size()), s);
+    l.add(str("p", l.pieces().size()), s);
   return l;
 }
 

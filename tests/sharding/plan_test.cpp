@@ -150,9 +150,9 @@ std::vector<Case> cases() {
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   constexpr const char* kLevels[] = {"None", "Optimizer", "Gradients", "Parameters"};
   const Case& c = info.param;
-  return cat(c.model, c.ranks, "Ranks", kLevels[static_cast<int>(c.level)], c.group ? cat("GroupOf", c.group) : "",
+  return str(c.model, c.ranks, "Ranks", kLevels[static_cast<int>(c.level)], c.group ? str("GroupOf", c.group) : "",
              c.reduce == ReduceMode::kFast ? "Fast" : "", c.compute == DType::kBFloat16 ? "Bf16" : "",
-             c.offload ? "Offloaded" : "", c.micro_batches == 8 ? "" : cat("MicroBatches", c.micro_batches),
+             c.offload ? "Offloaded" : "", c.micro_batches == 8 ? "" : str("MicroBatches", c.micro_batches),
              std::string_view(c.optimizer) == "adamw" ? "" : c.optimizer);
 }
 INSTANTIATE_TEST_SUITE_P(Levels, PlannedStep, ::testing::ValuesIn(cases()), name_of);

@@ -24,7 +24,7 @@ using testing::Outcome;
 using testing::train;
 
 std::string where(const Job& job, int ranks) {
-  return cat("level ", static_cast<int>(job.parallel.level), ", group ", job.parallel.group, ", ", ranks, " ranks, ",
+  return str("level ", static_cast<int>(job.parallel.level), ", group ", job.parallel.group, ", ", ranks, " ranks, ",
              job.micro_count, " micro-batches");
 }
 
@@ -48,7 +48,7 @@ TEST_P(EachJob, HasOneDigestAtEveryLevelAndGroup) {
 TEST_P(EachJob, HasOneDigestWithEachOptimizerThatIsNotElementwise) {
   for (const char* optimizer : {"lamb", "muon", "adamw8bit"})
     for (DType compute : {DType::kFloat32, DType::kBFloat16}) {
-      SCOPED_TRACE(cat(optimizer, " in ", compute));
+      SCOPED_TRACE(str(optimizer, " in ", compute));
       Job job = GetParam().make();
       job.optimizer = optimizer;
       job.parallel.compute = compute;
@@ -225,7 +225,7 @@ std::pair<Tensor, int64_t> loss_of_three_classes(Model& model, int64_t step, int
 class Skipping : public Model {
  public:
   explicit Skipping(bool& skip) : skip_(skip) {
-    for (int i = 0; i < 4; ++i) layers_.push_back(&child<Linear>(cat("layers.", i), 70, 70));
+    for (int i = 0; i < 4; ++i) layers_.push_back(&child<Linear>(str("layers.", i), 70, 70));
     head_ = &child<Linear>("head", 70, 3);
   }
   Tensor forward(const Tensor& x) override {
@@ -266,7 +266,7 @@ TEST(Passes, BlocksThatSomeMicroBatchesSkip) {
 class Exiting : public Model {
  public:
   explicit Exiting(bool& early) : early_(early), in_(parameter("in", {8, 8}, Init::normal(0.4))) {
-    for (int i = 0; i < 3; ++i) layers_.push_back(&child<Linear>(cat("layers.", i), 8, 8));
+    for (int i = 0; i < 3; ++i) layers_.push_back(&child<Linear>(str("layers.", i), 8, 8));
   }
   Tensor forward(const Tensor& x) override {
     Tensor h = linear(x, in_);
@@ -306,7 +306,7 @@ TEST(Passes, MicroBatchesThatUseNoBlock) {
 class Wrapping : public Model {
  public:
   Wrapping() {
-    for (int i = 0; i < 3; ++i) layers_.push_back(&child<Linear>(cat("layers.", i), 6, 6));
+    for (int i = 0; i < 3; ++i) layers_.push_back(&child<Linear>(str("layers.", i), 6, 6));
     head_ = &child<Linear>("head", 6, 3);
   }
   Tensor forward(const Tensor& x) override {
@@ -341,7 +341,7 @@ class Crossing : public Model {
     Linear &a_, &b_;
   };
   explicit Crossing(bool again) : stem_(child<Linear>("stem", 6, 6)) {
-    for (int i = 0; i < 3; ++i) blocks_.push_back(&child<Block>(cat("blocks.", i)));
+    for (int i = 0; i < 3; ++i) blocks_.push_back(&child<Block>(str("blocks.", i)));
     head_ = &child<Linear>("head", 6, 3);
     for (Block* b : blocks_) b->set_recompute(again);
   }

@@ -183,7 +183,7 @@ std::string agreed_digest(const Job& job, int ranks, const RankOptions& options)
   for (size_t r = 0; r < all.size(); ++r) {
     std::string text = all[r].digest;
     for (const StepResult& s : all[r].steps)
-      text += cat(" ", bits(s.loss), " ", bits(s.grad_norm), " ", bits(s.grad_scale), " ", s.targets, " ", s.finite,
+      text += str(" ", bits(s.loss), " ", bits(s.grad_norm), " ", bits(s.grad_scale), " ", s.targets, " ", s.finite,
                   " ", s.nonfinite);
     if (r == 0) first = text;
     EXPECT_EQ(text, first) << "rank " << r << " of " << ranks;

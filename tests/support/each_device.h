@@ -41,10 +41,10 @@ inline void expect_equal_bits(const Values& a, const Values& b, const std::strin
 inline void same_on_each_device(const std::function<Values()>& work) {
   const Values expected = on_stream(Device{}, 1, work);
   for (int threads : {2, 3, 5})
-    expect_equal_bits(expected, on_stream(Device{}, threads, work), cat(threads, " threads"));
+    expect_equal_bits(expected, on_stream(Device{}, threads, work), str(threads, " threads"));
   for (int threads : {1, 3})
     expect_equal_bits(expected, on_stream(Device{DeviceType::kAsyncCpu}, threads, work),
-                      cat("async device, ", threads, " threads"));
+                      str("async device, ", threads, " threads"));
   expect_equal_bits(expected, on_stream(fake_gpu(), 1, work), "fake GPU");
 }
 

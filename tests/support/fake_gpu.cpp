@@ -93,7 +93,7 @@ class FakeGpu final : public DeviceBackend {
   std::string choices() const override { return ""; }
   int count() const override { return limits.devices; }
   DeviceProperties properties(int index) const override {
-    return {"Fake GPU", "cpu", cat("0000:0", index, ":00.0"), cat("GPU-", index), 1, limits.memory_bytes};
+    return {"Fake GPU", "cpu", str("0000:0", index, ":00.0"), str("GPU-", index), 1, limits.memory_bytes};
   }
   int64_t free_memory(int index) const override {
     std::lock_guard lock(mutex_);

@@ -222,7 +222,7 @@ class FakeNccl final : public NcclApi {
   std::string version() const override { return asked().version; }
   std::string new_id() override {
     std::lock_guard lock(mutex_);
-    return cat("id ", ++ids_);
+    return str("id ", ++ids_);
   }
   Handle connect(const std::string& id, int rank, int size, int gpu) override {
     if (asked().connect_hangs) hang();
@@ -259,7 +259,7 @@ class FakeNccl final : public NcclApi {
     ++shared;
     std::sort(part.begin(), part.end());
     const auto place = std::find(part.begin(), part.end(), mine) - part.begin();
-    return connect(cat("part ", number, " of ", reinterpret_cast<uintptr_t>(&group), ", ", color),
+    return connect(str("part ", number, " of ", reinterpret_cast<uintptr_t>(&group), ", ", color),
                    static_cast<int>(place), static_cast<int>(part.size()), rank->gpu);
   }
   void close(Handle comm) override {

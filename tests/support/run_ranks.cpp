@@ -32,7 +32,7 @@ void run_ranks(int size, const std::function<void(Communicator&)>& body, const R
   std::exception_ptr first;
   bool only_lost = true;  // so far: ranks that lost another
   auto rank_main = [&](std::unique_ptr<Communicator> comm) {
-    set_log_prefix(cat("rank ", comm->rank()));
+    set_log_prefix(str("rank ", comm->rank()));
     trace_owner.rank = comm->rank();
     const bool async = device.type == DeviceType::kAsyncCpu;
     Stream stream(device, async ? Stream::Mode::kThread : Stream::Mode::kInline, options.threads);
@@ -45,7 +45,7 @@ void run_ranks(int size, const std::function<void(Communicator&)>& body, const R
           only_lost = lost;
         }
       }
-      comm->abort(Error(ExitCode::kRankLost, cat("rank ", comm->rank(), " failed: ", what)));
+      comm->abort(Error(ExitCode::kRankLost, str("rank ", comm->rank(), " failed: ", what)));
     };
     try {
       body(*comm);

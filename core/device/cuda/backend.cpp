@@ -22,7 +22,7 @@ namespace lockstep {
 namespace {
 
 // 13000 is "13.0".
-std::string cuda_version_text(int version) { return cat(version / 1000, ".", version % 1000 / 10); }
+std::string cuda_version_text(int version) { return str(version / 1000, ".", version % 1000 / 10); }
 
 // The driver's own number ("580.82.07"), which is not CUDA's; empty where the system does not tell.
 std::string driver_release() {
@@ -40,7 +40,7 @@ int driver_cuda_version() {
 
 std::string visible_devices_text() {
   const char* value = std::getenv("CUDA_VISIBLE_DEVICES");
-  return value ? cat("CUDA_VISIBLE_DEVICES is '", value, "'") : "CUDA_VISIBLE_DEVICES is not set";
+  return value ? str("CUDA_VISIBLE_DEVICES is '", value, "'") : "CUDA_VISIBLE_DEVICES is not set";
 }
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ExitCode::kDevice, message); }
@@ -57,12 +57,12 @@ int visible_gpus() {
           "no driver: this machine has no NVIDIA driver (libcuda.so.1), or this process does not see it; install "
           "one, or in a container make the GPUs visible (docker run --gpus all)");
     const std::string release = driver_release();
-    refuse(cat("driver too old: it", release.empty() ? "" : cat(" (", release, ")"), " serves CUDA up to ",
+    refuse(str("driver too old: it", release.empty() ? "" : str(" (", release, ")"), " serves CUDA up to ",
                cuda_version_text(driver), ", and this lockstep is built for CUDA ", cuda_version_text(CUDART_VERSION),
                "; install a newer driver, or build lockstep with an older toolkit"));
   }
   if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
-    refuse(cat("no GPU visible: there is a driver, but this process sees no GPU of it (", visible_devices_text(),
+    refuse(str("no GPU visible: there is a driver, but this process sees no GPU of it (", visible_devices_text(),
                "; nvidia-smi -L lists all)"));
   if (error != cudaSuccess) refuse(cuda_error_text(error, 0, "counting the GPUs"));
   return count;
@@ -74,7 +74,7 @@ std::string id_text(const cudaUUID_t& id) {
   for (size_t i = 0; i < sizeof id.bytes; ++i) {
     char digits[3];
     std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(id.bytes[i]));
-    out += cat(i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", digits);
+    out += str(i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", digits);
   }
   return out;
 }
@@ -92,14 +92,14 @@ class CudaBackend final : public DeviceBackend {
     int runtime = 0;
     check_cuda(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
     const std::string tried = cuda::to_text(cuda::switches());
-    return cat("CUDA ", cuda_version_text(runtime), ", cuBLASLt ", library_version_text(cublasLtGetVersion()),
+    return str("CUDA ", cuda_version_text(runtime), ", cuBLASLt ", library_version_text(cublasLtGetVersion()),
                ", cuDNN ", library_version_text(cudnnGetVersion()),
-               tried.empty() ? "" : cat(", LOCKSTEP_CUDA_TRY=", tried));
+               tried.empty() ? "" : str(", LOCKSTEP_CUDA_TRY=", tried));
   }
   bool tries(const std::string& word) const override { return cuda::is_on(cuda::switches(), word); }
   std::string driver() const override {
     const std::string release = driver_release();
-    return cat("driver ", release.empty() ? "" : cat(release, " "), "for CUDA up to ",
+    return str("driver ", release.empty() ? "" : str(release, " "), "for CUDA up to ",
                cuda_version_text(driver_cuda_version()));
   }
   std::string choices() const override { return cuda::algorithm_choices(); }
@@ -138,7 +138,7 @@ class CudaBackend final : public DeviceBackend {
       cudaDeviceProp found;
       check_cuda(cudaGetDeviceProperties(&found, index), "asking for a GPU's properties");
       properties = {found.name,
-                    cat("sm_", found.major, found.minor),
+                    str("sm_", found.major, found.minor),
                     std::string(16, '\0'),
                     id_text(found.uuid),
                     found.multiProcessorCount,
@@ -147,7 +147,7 @@ class CudaBackend final : public DeviceBackend {
                  "asking for a GPU's PCI address");
       properties.bus.resize(std::min(properties.bus.find('\0'), properties.bus.size()));
       if (!serves_architecture(LOCKSTEP_CUDA_ARCHITECTURES, found.major, found.minor))
-        refuse(cat("GPU ", index, " (", properties.name, ") is of architecture ", properties.architecture,
+        refuse(str("GPU ", index, " (", properties.name, ") is of architecture ", properties.architecture,
                    ", and this lockstep holds code for " LOCKSTEP_CUDA_ARCHITECTURES
                    " alone; build it with -DCMAKE_CUDA_ARCHITECTURES naming that one too, or leave the GPU out by "
                    "CUDA_VISIBLE_DEVICES"));

@@ -115,7 +115,7 @@ cublasComputeType_t compute_type(const GemmCall& call) {
 
 std::string to_text(const cublasLtMatmulHeuristicResult_t& choice) {
   const cublasLtMatmulAlgo_t& a = choice.algo;
-  return cat("algorithm ", config<int32_t>(a, CUBLASLT_ALGO_CONFIG_ID), ", tile ",
+  return str("algorithm ", config<int32_t>(a, CUBLASLT_ALGO_CONFIG_ID), ", tile ",
              config<uint32_t>(a, CUBLASLT_ALGO_CONFIG_TILE_ID), ", stages ",
              config<uint32_t>(a, CUBLASLT_ALGO_CONFIG_STAGES_ID), ", cluster ",
              config<uint16_t>(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID), ", swizzle ",
@@ -186,7 +186,7 @@ class Blas {
       refuse((tuned ? cache_.tuned : cache_.exact).at(key), call);
       return false;
     }
-    if (status != CUBLAS_STATUS_SUCCESS) check_blas(status, cat("the product ", to_text(call)));
+    if (status != CUBLAS_STATUS_SUCCESS) check_blas(status, str("the product ", to_text(call)));
     return true;
   }
 
@@ -215,7 +215,7 @@ class Blas {
 
   static void refuse(Plan& plan, const GemmCall& call) {
     plan.refused = true;
-    record_fallback(cat("product ", to_text(call)), "none: the product, and passes of our own after it");
+    record_fallback(str("product ", to_text(call)), "none: the product, and passes of our own after it");
   }
 
   // The product without addresses.
@@ -252,7 +252,7 @@ class Blas {
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         handle_, &plan.product, &plan.a, &plan.b, &plan.c, &plan.c, &preference, kCandidates, results.data(), &count);
     if (!(call.beyond_product() ? is_refusal(status) : status == CUBLAS_STATUS_NOT_SUPPORTED))
-      check_blas(status, cat("choosing for the product ", to_text(call)));
+      check_blas(status, str("choosing for the product ", to_text(call)));
     results.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(count) : 0);
     std::erase_if(results, [&](const cublasLtMatmulHeuristicResult_t& r) {
       return r.state != CUBLAS_STATUS_SUCCESS || (!tuned && !is_exact(r.algo, reductions));
@@ -265,7 +265,7 @@ class Blas {
     plan.wide = call.a.dtype == DType::kFloat64;
     if (const char* word = switched_off(call)) {
       plan.refused = true;
-      record_choice(cat("product ", to_text(call)), cat("none: switched off by ", word));
+      record_choice(str("product ", to_text(call)), str("none: switched off by ", word));
       return plan;
     }
     describe_product(plan, call);
@@ -283,11 +283,11 @@ class Blas {
       set_addresses(plan, call.bias ? call.bias : call.bias_gradient, call.aux);
       if (auto timed = fastest(plan, call, results, stream, workspace)) {
         best = timed->best;
-        how = cat("fastest of these times in ms:", timed->ms);
+        how = str("fastest of these times in ms:", timed->ms);
       }
     }
     plan.algorithm = results[best].algo;
-    record_choice(cat("product ", to_text(call), tuned ? ", fast" : ""), cat(to_text(results[best]), ", ", how));
+    record_choice(str("product ", to_text(call), tuned ? ", fast" : ""), str(to_text(results[best]), ", ", how));
     return plan;
   }
 
@@ -324,7 +324,7 @@ class Blas {
         ran = launch(plan, call, results[i].algo, to, stream, workspace) == CUBLAS_STATUS_SUCCESS;
       timer.end(stream);
       const float ms = timer.milliseconds();
-      all += ran ? cat(" ", ms / kRuns) : " -";
+      all += ran ? str(" ", ms / kRuns) : " -";
       if (ran && (!best || ms / kRuns < best_ms)) best = i, best_ms = ms / kRuns;
     }
     check_cuda(cudaFreeAsync(to, stream), "giving back memory that products were timed in");

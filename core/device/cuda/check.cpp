@@ -56,7 +56,7 @@ Words words_of(cudaError_t error) {
 
 std::string cuda_error_text(cudaError_t error, int gpu, const char* tried) {
   const Words words = words_of(error);
-  return cat("GPU ", gpu, ": ", words.what, " (", cudaGetErrorName(error), ", seen at: ", tried, "); ", words.advice);
+  return str("GPU ", gpu, ": ", words.what, " (", cudaGetErrorName(error), ", seen at: ", tried, "); ", words.advice);
 }
 
 void throw_cuda_error(cudaError_t error, const char* tried) {

@@ -39,13 +39,13 @@ void record_fallback(const std::string& shape, const std::string& choice) {
     choices().of_shape[shape] = choice;
     if (choices().warned.insert(shape).second) warn = choices().warn;
   }
-  if (warn) warn(cat("slower than the library's own way: ", shape, ": ", choice));
+  if (warn) warn(str("slower than the library's own way: ", shape, ": ", choice));
 }
 
 std::string algorithm_choices() {
   std::lock_guard lock(choices().mutex);
   std::string out;
-  for (const auto& [shape, choice] : choices().of_shape) out += cat(shape, ": ", choice, "\n");
+  for (const auto& [shape, choice] : choices().of_shape) out += str(shape, ": ", choice, "\n");
   return out;
 }
 

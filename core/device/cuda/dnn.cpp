@@ -79,7 +79,7 @@ enum class Sums { kProducts, kFp32Products, kAttention };
 
 // cuDNN gives every engine's reasons, in hundreds of lines: the first says enough.
 std::string without_engine(const std::string& reasons) {
-  return cat("kernels of our own, as cuDNN has none: ", reasons.substr(0, std::min(reasons.find('\n'), size_t(200))));
+  return str("kernels of our own, as cuDNN has none: ", reasons.substr(0, std::min(reasons.find('\n'), size_t(200))));
 }
 
 // The first of the heuristic's engines that can be built. `how`: its name, or why there is none.
@@ -114,7 +114,7 @@ Plan build(cudnnHandle_t handle, Sums sums, Describe describe, std::string& how)
       }
       if (good(graph.check_support()) && good(graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE)) &&
           good(graph.get_workspace_size(plan.workspace)) && good(graph.get_plan_name(how))) {
-        how = cat("cuDNN ", how, ", workspace ", plan.workspace);
+        how = str("cuDNN ", how, ", workspace ", plan.workspace);
         return plan;
       }
     }
@@ -279,10 +279,10 @@ const Plan& conv_plan(CudaQueue& queue, Kind kind, const ConvArgs& a, DType type
   auto text = [&] {
     constexpr const char* kNames[] = {"convolution", "convolution and bias", "convolution's input gradient",
                                       "convolution's weight gradient"};
-    return cat(kNames[static_cast<size_t>(kind)], " of ", a.images, " x ", a.height, " x ", a.width, " x ",
+    return str(kNames[static_cast<size_t>(kind)], " of ", a.images, " x ", a.height, " x ", a.width, " x ",
                a.in_channels, " with ", a.out_channels, " x ", a.kernel_h, " x ", a.kernel_w, ", stride ", a.stride,
-               ", padding ", a.padding, a.dilation > 1 ? cat(", dilation ", a.dilation) : "",
-               a.groups > 1 ? cat(", ", a.groups, " groups") : "", ", ", type,
+               ", padding ", a.padding, a.dilation > 1 ? str(", dilation ", a.dilation) : "",
+               a.groups > 1 ? str(", ", a.groups, " groups") : "", ", ", type,
                type == DType::kFloat32 && sums == Sums::kProducts ? ", tf32" : "");
   };
   return Dnn::of(queue).plan(key, sums, describe, text);
@@ -425,10 +425,10 @@ const Plan& attention_plan(CudaQueue& queue, Kind kind, const AttentionArgs& a) 
     kind == Kind::kAttention ? describe_attention(graph, a) : describe_attention_backward(graph, a, fast);
   };
   auto text = [&] {
-    return cat(kind == Kind::kAttention ? "attention" : "attention's gradient", " of ", a.batch, " x ", a.time, " x ",
-               a.heads, " x ", a.dim, a.kv_heads == a.heads ? "" : cat(", ", a.kv_heads, " heads of keys"),
-               a.key_time() == a.time ? "" : cat(", ", a.key_time(), " keys"),
-               a.window > 0 ? cat(", window ", a.window) : "", ", ", a.dtype, fast ? ", fast" : "");
+    return str(kind == Kind::kAttention ? "attention" : "attention's gradient", " of ", a.batch, " x ", a.time, " x ",
+               a.heads, " x ", a.dim, a.kv_heads == a.heads ? "" : str(", ", a.kv_heads, " heads of keys"),
+               a.key_time() == a.time ? "" : str(", ", a.key_time(), " keys"),
+               a.window > 0 ? str(", window ", a.window) : "", ", ", a.dtype, fast ? ", fast" : "");
   };
   return Dnn::of(queue).plan(key, Sums::kAttention, describe, text);
 }

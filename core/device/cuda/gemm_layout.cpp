@@ -223,14 +223,14 @@ size_t GemmKeyHash::operator()(const GemmKey& key) const {
 }
 
 std::string to_text(const GemmCall& call) {
-  std::string out = cat(call.m, " x ", call.n, " x ", call.k);
+  std::string out = str(call.m, " x ", call.n, " x ", call.k);
   if (call.batch > 1) {
-    out += cat(", batch ", call.batch, " by ", call.a.batch_stride, " ", call.b.batch_stride, " ", call.c.batch_stride);
+    out += str(", batch ", call.batch, " by ", call.a.batch_stride, " ", call.b.batch_stride, " ", call.c.batch_stride);
   }
-  out += cat(", ", call.a.dtype, " by ", call.b.dtype, " into ", call.c.dtype, ", ", call.a.transposed ? "T" : "N",
+  out += str(", ", call.a.dtype, " by ", call.b.dtype, " into ", call.c.dtype, ", ", call.a.transposed ? "T" : "N",
              call.b.transposed ? "T" : "N", ", ld ", call.a.ld, " ", call.b.ld, " ", call.c.ld);
   const int aligned = std::min({call.a.alignment, call.b.alignment, call.c.alignment});
-  if (aligned < kAlignment) out += cat(", aligned to ", aligned);
+  if (aligned < kAlignment) out += str(", aligned to ", aligned);
   if (call.tf32) out += ", tf32";
   if (call.accumulate) out += ", added";
   if (call.bias) out += ", bias";

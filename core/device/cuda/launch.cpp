@@ -34,7 +34,7 @@ void throw_launch_error(cudaError_t error, const void* kernel) {
     name = plain ? plain : symbol;
     std::free(plain);
   }
-  throw_cuda_error(error, cat("starting ", name).c_str());
+  throw_cuda_error(error, str("starting ", name).c_str());
 }
 
 }  // namespace lockstep

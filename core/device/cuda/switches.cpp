@@ -25,7 +25,7 @@ Switches switches_of(const std::string& words) {
     std::string all;
     for (const auto& [name, member] : kWords) {
       if (word == name) out.*member = known = true;
-      all += cat(all.empty() ? "" : ", ", name);
+      all += str(all.empty() ? "" : ", ", name);
     }
     require(known, ExitCode::kConfig, "LOCKSTEP_CUDA_TRY: there is no '", word, "'; it takes ", all);
   }
@@ -35,7 +35,7 @@ Switches switches_of(const std::string& words) {
 std::string to_text(const Switches& s) {
   std::string out;
   for (const auto& [name, member] : kWords)
-    if (s.*member) out += cat(out.empty() ? "" : " ", name);
+    if (s.*member) out += str(out.empty() ? "" : " ", name);
   return out;
 }
 

@@ -323,7 +323,7 @@ Tiles tiles_for(int64_t dim) {
     Memory(shared, tiles, dim);
     if (shared.used() * static_cast<int64_t>(sizeof(T)) <= Grid::kMostShared) return tiles;
   }
-  throw Error(ExitCode::kConfig, cat("attention: heads of ", dim, " elements in ", kTypeOf<T>,
+  throw Error(ExitCode::kConfig, str("attention: heads of ", dim, " elements in ", kTypeOf<T>,
                                      " do not fit into a GPU's shared memory; use more heads, or bf16"));
 }
 

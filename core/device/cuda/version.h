@@ -7,7 +7,7 @@ namespace lockstep {
 
 // As NVIDIA's libraries count: 91900 is 9.19.0.
 inline std::string library_version_text(size_t version) {
-  return cat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+  return str(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
 // Throws Error(kDevice) where the library is of another major version than its headers. Minor ones keep the interface,

@@ -19,7 +19,7 @@ void name_bert_tensors(const BertOptions& o, BertHeads heads, HfModel& m) {
   if (o.segments > 0) layers.weight("segments", {"bert.embeddings.token_type_embeddings"});
   layers.both("ln", {"bert.embeddings.LayerNorm"});
   for (int64_t i = 0; i < o.layers; ++i) {
-    const std::string ours = cat("blocks.", i, "."), theirs = cat("bert.encoder.layer.", i, ".");
+    const std::string ours = str("blocks.", i, "."), theirs = str("bert.encoder.layer.", i, ".");
     const std::string self = theirs + "attention.self.";
     layers.both(ours + "qkv", {self + "query", self + "key", self + "value"});
     layers.both(ours + "proj", {theirs + "attention.output.dense"});
@@ -56,7 +56,7 @@ HfModel bert_of(const HfConfig& c) {
   o.gelu = gelu_of(c);
   need_four_widths(c, o.width);
   if (c.number("layer_norm_eps", kHfBertEpsilon) != kHfBertEpsilon)
-    c.refuse("layer_norm_eps", cat("other than ", kHfBertEpsilon, " is not supported"));
+    c.refuse("layer_norm_eps", str("other than ", kHfBertEpsilon, " is not supported"));
   c.one_of("position_embedding_type", {"absolute"});
   c.need_truth("is_decoder", false);
   c.need_truth("tie_word_embeddings", true);

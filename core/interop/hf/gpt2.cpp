@@ -13,7 +13,7 @@ void name_gpt2_tensors(const GptOptions& o, HfModel& m) {
   layers.weight("wte", {"transformer.wte"});
   layers.weight("wpe", {"transformer.wpe"});
   for (int64_t i = 0; i < o.layers; ++i) {
-    const std::string ours = cat("blocks.", i, "."), theirs = cat("transformer.h.", i, ".");
+    const std::string ours = str("blocks.", i, "."), theirs = str("transformer.h.", i, ".");
     layers.both(ours + "ln1", {theirs + "ln_1"});
     layers.both(ours + "ln2", {theirs + "ln_2"});
     layers.both(ours + "qkv", {theirs + "attn.c_attn"}, kTransposed);
@@ -37,7 +37,7 @@ HfModel gpt2_of(const HfConfig& c) {
   c.one_of("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
   if (c.integer("n_inner", 4 * o.width) != 4 * o.width) c.refuse("n_inner", "other than 4 n_embd is not supported");
   if (c.number("layer_norm_epsilon", kGpt2Epsilon) != kGpt2Epsilon)
-    c.refuse("layer_norm_epsilon", cat("other than ", kGpt2Epsilon, " is not supported"));
+    c.refuse("layer_norm_epsilon", str("other than ", kGpt2Epsilon, " is not supported"));
   c.need_truth("scale_attn_weights", true);
   c.need_truth("scale_attn_by_inverse_layer_idx", false);
   c.need_truth("tie_word_embeddings", true);

@@ -9,19 +9,19 @@ void name_llama_tensors(const LlamaOptions& o, HfModel& m) {
   const HfLayers layers{m.tensors};
   layers.weight("wte", {"model.embed_tokens"});
   for (int64_t i = 0; i < o.layers; ++i) {
-    const std::string ours = cat("blocks.", i, "."), theirs = cat("model.layers.", i, ".");
+    const std::string ours = str("blocks.", i, "."), theirs = str("model.layers.", i, ".");
     layers.weight(ours + "attention.norm", {theirs + "input_layernorm"});
     for (const char* which : {"q", "k", "v"}) {
-      const std::string from = cat(theirs, "self_attn.", which, "_proj");
-      if (o.qkv_bias) layers.both(cat(ours, "attention.", which), {from});
-      else layers.weight(cat(ours, "attention.", which), {from});
+      const std::string from = str(theirs, "self_attn.", which, "_proj");
+      if (o.qkv_bias) layers.both(str(ours, "attention.", which), {from});
+      else layers.weight(str(ours, "attention.", which), {from});
     }
     if (o.qk_norm)
       for (const char* which : {"q_norm", "k_norm"})
-        layers.weight(cat(ours, "attention.", which), {cat(theirs, "self_attn.", which)});
+        layers.weight(str(ours, "attention.", which), {str(theirs, "self_attn.", which)});
     layers.weight(ours + "attention.proj", {theirs + "self_attn.o_proj"});
     layers.weight(ours + "norm", {theirs + "post_attention_layernorm"});
-    for (const char* which : {"gate", "up", "down"}) layers.weight(ours + which, {cat(theirs, "mlp.", which, "_proj")});
+    for (const char* which : {"gate", "up", "down"}) layers.weight(ours + which, {str(theirs, "mlp.", which, "_proj")});
   }
   layers.weight("norm", {"model.norm"});
   m.prefix = "model.";
@@ -63,7 +63,7 @@ int64_t window_of(const HfConfig& c, const std::string& type, int64_t layers) {
     const int64_t from = c.integer("max_window_layers", 28);
     if (!c.truth("use_sliding_window", false)) window = 0;
     else if (!c.has("layer_types") && from > 0 && from < layers)
-      c.refuse("max_window_layers", cat(": a window in some of the ", layers, " layers alone is not supported"));
+      c.refuse("max_window_layers", str(": a window in some of the ", layers, " layers alone is not supported"));
     else if (!c.has("layer_types") && from >= layers) window = 0;
   }
   const auto types = c.texts("layer_types");

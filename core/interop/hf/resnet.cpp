@@ -32,16 +32,16 @@ void name_resnet_tensors(const Stages& s, HfModel& m) {
     layers.weight(conv, {theirs + ".convolution"}, HfTensor::Layout::kChannelsLast);
     layers.both(norm, {theirs + ".normalization"});
     for (const char* average : {".running_mean", ".running_var"})
-      m.tensors.push_back({cat("buffers/", norm, average), {cat(theirs, ".normalization", average)}});
+      m.tensors.push_back({str("buffers/", norm, average), {str(theirs, ".normalization", average)}});
   };
   layer("conv1", "bn1", "resnet.embedder.embedder");
   for (size_t stage = 0; stage < 4; ++stage)
     for (int64_t i = 0; i < s.blocks[stage]; ++i) {
-      const std::string ours = cat("layer", stage + 1, ".", i, "."),
-                        theirs = cat("resnet.encoder.stages.", stage, ".layers.", i, ".");
+      const std::string ours = str("layer", stage + 1, ".", i, "."),
+                        theirs = str("resnet.encoder.stages.", stage, ".layers.", i, ".");
       const int convolutions = s.bottleneck ? 3 : 2;
       for (int k = 0; k < convolutions; ++k)
-        layer(cat(ours, "conv", k + 1), cat(ours, "bn", k + 1), cat(theirs, "layer.", k));
+        layer(str(ours, "conv", k + 1), str(ours, "bn", k + 1), str(theirs, "layer.", k));
       if (i == 0 && (stage > 0 || s.bottleneck))
         layer(ours + "downsample.0", ours + "downsample.1", theirs + "shortcut");
     }

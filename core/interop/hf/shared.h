@@ -25,13 +25,13 @@ struct HfLayers {
   void weight(const std::string& ours, std::vector<std::string> from,
               HfTensor::Layout layout = HfTensor::Layout::kSame) const {
     for (std::string& name : from) name += ".weight";
-    out.push_back({cat("parameters/", ours, ".weight"), std::move(from), layout});
+    out.push_back({str("parameters/", ours, ".weight"), std::move(from), layout});
   }
   void both(const std::string& ours, std::vector<std::string> from,
             HfTensor::Layout layout = HfTensor::Layout::kSame) const {
     weight(ours, from, layout);
     for (std::string& name : from) name += ".bias";
-    out.push_back({cat("parameters/", ours, ".bias"), std::move(from)});
+    out.push_back({str("parameters/", ours, ".bias"), std::move(from)});
   }
 };
 

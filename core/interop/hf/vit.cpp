@@ -12,7 +12,7 @@ void name_vit_tensors(const VitOptions& o, HfModel& m) {
   m.tensors.push_back(
       {.name = "parameters/positions.weight", .from = {"vit.embeddings.position_embeddings"}, .one_in_front = true});
   for (int64_t i = 0; i < o.layers; ++i) {
-    const std::string ours = cat("blocks.", i, "."), theirs = cat("vit.encoder.layer.", i, ".");
+    const std::string ours = str("blocks.", i, "."), theirs = str("vit.encoder.layer.", i, ".");
     const std::string self = theirs + "attention.attention.";
     layers.both(ours + "ln1", {theirs + "layernorm_before"});
     layers.both(ours + "qkv", {self + "query", self + "key", self + "value"});

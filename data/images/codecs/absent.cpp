@@ -6,7 +6,7 @@ namespace lockstep {
 namespace {
 
 [[noreturn]] void fail(const std::string& name) {
-  throw Error(ExitCode::kDevice, cat(name,
+  throw Error(ExitCode::kDevice, str(name,
                                      ": this build reads no PNG or JPEG; install libpng and libjpeg-turbo's "
                                      "development packages (scripts/install_packages), and build again"));
 }

@@ -60,7 +60,7 @@ class ImageKind final : public LabelledKind {
   ShownSample show(const std::shared_ptr<const DatasetFile>& file, int64_t index) const override {
     const ShownImage image = show_image(*file, index);
     ShownSample out;
-    out.text = cat("image ", index, ", ", image.height, " x ", image.width);
+    out.text = str("image ", index, ", ", image.height, " x ", image.width);
     out.json = {{"height", image.height}, {"width", image.width}, {"channels", image.channels}};
     out.text += sample_target(image.target).shown(image, out.json);
     out.png = image.png;
@@ -101,7 +101,7 @@ class ImageKind final : public LabelledKind {
     write_hashes(file, "ends", h.files.hashes);
   }
   std::string identity_text(const DatasetHeader& h) const override {
-    return h.encoded ? cat("encoded images ", h.images[0], " channels ", h.images[3]) : cat("images ", h.images);
+    return h.encoded ? str("encoded images ", h.images[0], " channels ", h.images[3]) : str("images ", h.images);
   }
   void open_ends(const std::shared_ptr<const Hdf5File>& file, DatasetFile& out) const override {
     RaggedEnds& files = out.header.files;
@@ -112,8 +112,8 @@ class ImageKind final : public LabelledKind {
   }
   std::string shape_text(const DatasetReport& r) const override {
     const bool mixed = r.image_shape[0] == 0;
-    return cat("shape (height, width, channels): ",
-               mixed ? cat("mixed sizes, ", r.image_shape[2], " channels") : to_text(r.image_shape));
+    return str("shape (height, width, channels): ",
+               mixed ? str("mixed sizes, ", r.image_shape[2], " channels") : to_text(r.image_shape));
   }
 };
 
@@ -127,7 +127,7 @@ const SampleKind& image_kind() {
 std::string DatasetFile::encoded_file(int64_t index) const { return bytes_in(*rows, header.files.of(index)); }
 
 ByteImage DatasetFile::decoded(int64_t index) const {
-  return decode_image(encoded_file(index), header.images[3], cat(path, ": image ", index));
+  return decode_image(encoded_file(index), header.images[3], str(path, ": image ", index));
 }
 
 }  // namespace lockstep

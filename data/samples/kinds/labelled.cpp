@@ -116,13 +116,13 @@ std::string LabelledKind::difference(const DatasetHeader& other, const DatasetHe
   if (other.encoded != first.encoded)
     return "one holds images as PNG or JPEG files, the other as pixels: import both with --keep-encoded";
   const SampleTarget &target = sample_target(other.target), &there = sample_target(first.target);
-  if (&target != &there) return cat("one has ", target.words().content, ", the other ", there.words().content);
+  if (&target != &there) return str("one has ", target.words().content, ", the other ", there.words().content);
   const std::string of_targets = target.difference(other, first);
   if (!of_targets.empty()) return of_targets;
   Shape a = other.images, b = first.images;
   a[0] = b[0] = 0;
   if (a == b) return "";
-  return cat("samples are ", sample_text(other.images), " there and ", sample_text(first.images), " here");
+  return str("samples are ", sample_text(other.images), " there and ", sample_text(first.images), " here");
 }
 
 uint64_t LabelledKind::hash_of(const DatasetFile& file, int64_t sample) const {
@@ -167,10 +167,10 @@ void LabelledKind::inspect(const DatasetFile& file, DatasetReport& report, const
 }
 
 std::string LabelledKind::text(const DatasetReport& r) const {
-  std::string out = cat("kind: ", words().name, "\n", words().samples, ": ", r.count, "\n", shape_text(r), "\n",
+  std::string out = str("kind: ", words().name, "\n", words().samples, ": ", r.count, "\n", shape_text(r), "\n",
                         sample_target(r.target).text(r, words().samples), "\nmean: ", joined(r.mean, 16),
                         "\nstd: ", joined(r.stddev, 16), "\n");
-  if (!r.columns.empty()) out += cat("columns: ", escaped(r.columns, Lines::kEscape), "\n");
+  if (!r.columns.empty()) out += str("columns: ", escaped(r.columns, Lines::kEscape), "\n");
   return out + duplicates_text(r) + "\n";
 }
 

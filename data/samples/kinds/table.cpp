@@ -59,8 +59,8 @@ void fit_category(const SchemaFit& fit, const StoredColumn& ours, const TableCol
   const std::vector<std::string>& values = ours.column.values;
   for (const std::string& value : values)
     if (std::find(theirs.values.begin(), theirs.values.end(), value) == theirs.values.end())
-      fit.refuse(value.empty() ? cat("column '", theirs.name, "' has missing values, which are no category there")
-                               : cat("column '", theirs.name, "' holds '", value, "', which is none of its ",
+      fit.refuse(value.empty() ? str("column '", theirs.name, "' has missing values, which are no category there")
+                               : str("column '", theirs.name, "' holds '", value, "', which is none of its ",
                                      theirs.values.size(), " categories: ", SchemaFit::first_few(theirs.values)),
                  "");
   for (const std::string& value : theirs.values) {
@@ -76,7 +76,7 @@ void fit_columns(SchemaFit& fit, std::vector<int64_t>& feature_of) {
   const std::string &where = fit.where, &name = fit.like.name;
   if (h.columns == of.columns) return;
   if (h.columns.empty() || of.columns.empty()) {
-    log_warning(cat(h.columns.empty() ? where : name, ": its features have no names; those of ", where,
+    log_warning(str(h.columns.empty() ? where : name, ": its features have no names; those of ", where,
                     " are taken for those of ", name, " in their order"));
     return;
   }
@@ -84,24 +84,24 @@ void fit_columns(SchemaFit& fit, std::vector<int64_t>& feature_of) {
   if (here == there) return;
   const std::map<std::string, StoredColumn> stored = stored_columns(here, h, where);
   ChosenFeatures chosen(h, feature_of);
-  const std::string again = cat("import the table with --like ", name);
+  const std::string again = str("import the table with --like ", name);
   for (const TableColumn& theirs : there) {
     if (theirs.type == TableColumn::Type::kTarget) continue;
     const auto at = stored.find(theirs.name);
     if (at == stored.end() || at->second.column.type == TableColumn::Type::kTarget)
-      fit.refuse(cat("it has no column '", theirs.name, "'"), "");
+      fit.refuse(str("it has no column '", theirs.name, "'"), "");
     const auto& [ours, feature] = at->second;
     const bool numbers = ours.type == TableColumn::Type::kNumber;
     if (ours.type != theirs.type)
       fit.refuse(
-          cat("column '", theirs.name, "' holds ", numbers ? "numbers, not categories" : "categories, not numbers"),
+          str("column '", theirs.name, "' holds ", numbers ? "numbers, not categories" : "categories, not numbers"),
           again);
     if (!numbers) {
       fit_category(fit, at->second, theirs, chosen);
       continue;
     }
     if (ours.missing > 0 && !of.mean.empty() && h.mean[static_cast<size_t>(feature)] != of.mean[chosen.size()])
-      log_warning(cat(where, ": column '", ours.name, "': ", ours.missing,
+      log_warning(str(where, ": column '", ours.name, "': ", ours.missing,
                       " missing values were filled with this file's own mean; with ", name, "'s, ", again));
     chosen.take(feature);
   }
@@ -173,13 +173,13 @@ class TableKind final : public LabelledKind {
     h.images = info.shape;
     if (file.has("columns")) h.columns = read_text(file, "columns");
   }
-  std::string identity_text(const DatasetHeader& h) const override { return cat("table ", h.images); }
+  std::string identity_text(const DatasetHeader& h) const override { return str("table ", h.images); }
   StoredRows::Check row_check(const DatasetFile& file) const override {
     const DatasetHeader& h = file.header;
     std::vector<double> centres;
     for (size_t c = 0; c < h.mean.size(); ++c) {
       centres.push_back(h.centre(c));
-      warn_of_old_numbers(file.path, cat("feature ", c), centres[c], h.stddev[c]);
+      warn_of_old_numbers(file.path, str("feature ", c), centres[c], h.stddev[c]);
     }
     return [path = file.path, columns = h.images[1], mean = std::move(centres), stddev = h.stddev](
                Range rows, const uint8_t* bytes) {
@@ -192,7 +192,7 @@ class TableKind final : public LabelledKind {
       }
     };
   }
-  std::string shape_text(const DatasetReport& r) const override { return cat("features: ", r.image_shape[0]); }
+  std::string shape_text(const DatasetReport& r) const override { return str("features: ", r.image_shape[0]); }
 };
 
 }  // namespace

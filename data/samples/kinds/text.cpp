@@ -31,7 +31,7 @@ std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
             " bytes");
     std::string text(static_cast<size_t>(info.shape[0]), '\0');
     file.read("tokenizer", StoredType::kUInt8, {0, info.shape[0]}, text.data());
-    const std::string where = cat(file.path(), ": dataset 'tokenizer'");
+    const std::string where = str(file.path(), ": dataset 'tokenizer'");
     if (level == "wordpiece")
       return std::make_unique<Vocabulary>(Vocabulary::word_pieces(parse_word_piece_json(text, where)));
     return std::make_unique<Vocabulary>(level == "bpe" ? Vocabulary::byte_pairs(parse_tokenizer_json(text, where))
@@ -82,7 +82,7 @@ std::unique_ptr<StoredRows> open_tokens(std::shared_ptr<const Hdf5File> file, co
     if (at < 0) return;
     uint32_t id = 0;
     std::memcpy(&id, bytes + at * size_of(type), static_cast<size_t>(size_of(type)));
-    throw Error(ExitCode::kBadData, cat(path, ": token ", rows.begin + at, " is ", id, ", beyond the vocabulary of ",
+    throw Error(ExitCode::kBadData, str(path, ": token ", rows.begin + at, " is ", id, ", beyond the vocabulary of ",
                                         limit, "; import the text again"));
   };
   return std::make_unique<StoredRows>(stored_rows(std::move(file), "tokens"), header.hashes, memory_bytes, check_ids);
@@ -198,9 +198,9 @@ class TextKind final : public SampleKind {
   void hash(const DatasetHeader& h, Hasher128& hasher) const override {
     auto add = [&](const auto& list) { hasher.update(list.data(), list.size() * sizeof list[0]); };
     const RecordsHeader& r = h.records;
-    add(cat("tokens ", h.tokens, " level ", h.level(), " vocabulary ", h.vocabulary_size,
-            r.count > 0 ? cat(" records ", r.count, " targets ", !r.target_hashes.empty()) : "",
-            r.paired ? " pairs" : "", r.labelled ? cat(" classes ", h.classes) : "", "\n"));
+    add(str("tokens ", h.tokens, " level ", h.level(), " vocabulary ", h.vocabulary_size,
+            r.count > 0 ? str(" records ", r.count, " targets ", !r.target_hashes.empty()) : "",
+            r.paired ? " pairs" : "", r.labelled ? str(" classes ", h.classes) : "", "\n"));
     if (h.vocabulary) add(h.vocabulary->code_points());
     if (const std::string* text = tokenizer_of(h.vocabulary.get())) add(*text);
     add(h.hashes);
@@ -233,7 +233,7 @@ class TextKind final : public SampleKind {
     const std::string words = other.vocabulary ? first_difference(*other.vocabulary, *first.vocabulary) : "";
     if (!words.empty()) return words;
     if (other.vocabulary_size != first.vocabulary_size)
-      return cat("vocabularies of ", other.vocabulary_size, " and ", first.vocabulary_size, " ids");
+      return str("vocabularies of ", other.vocabulary_size, " and ", first.vocabulary_size, " ids");
     if ((other.records.count > 0) != (first.records.count > 0)) return "one has records, the other is one text";
     if (other.records.paired != first.records.paired) return "one has pairs of records";
     return other.records.labelled == first.records.labelled ? "" : "one has a label for each record";
@@ -248,7 +248,7 @@ class TextKind final : public SampleKind {
     for (uint32_t character : ours->code_points()) {
       file->token_of.push_back(theirs->token_of(character));
       if (file->token_of.back() < 0)
-        fit.refuse(cat("the character ", character_text(character), " is not in its vocabulary"), "");
+        fit.refuse(str("the character ", character_text(character), " is not in its vocabulary"), "");
     }
     h.vocabulary = std::make_unique<Vocabulary>(*theirs);
     h.vocabulary_size = theirs->size();

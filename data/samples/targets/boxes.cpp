@@ -103,7 +103,7 @@ class BoxTarget final : public SampleTarget {
     h.label_hashes = read_hashes(file, "boxes");
     h.class_names = read_class_names(file, h.classes);
   }
-  std::string identity_text(const DatasetHeader& h) const override { return cat(" classes ", h.classes, " boxes"); }
+  std::string identity_text(const DatasetHeader& h) const override { return str(" classes ", h.classes, " boxes"); }
 
   void open(const std::shared_ptr<const Hdf5File>& file, int64_t, const std::string&, DatasetFile& out) const override {
     read_boxes(file, out);
@@ -127,7 +127,7 @@ class BoxTarget final : public SampleTarget {
   }
   std::string text(const DatasetReport& r, const std::string& samples) const override {
     const int64_t count = std::accumulate(r.per_class.begin(), r.per_class.end(), int64_t{0});
-    return cat("boxes: ", count, " in ", r.with_boxes, " images\n", SampleTarget::text(r, samples));
+    return str("boxes: ", count, " in ", r.with_boxes, " images\n", SampleTarget::text(r, samples));
   }
   JsonObject counts(const DatasetReport& r) const override { return {{"images_with_boxes", r.with_boxes}}; }
   void show(const DatasetFile& file, int64_t index, ByteImage& image, ShownImage& out) const override {
@@ -142,7 +142,7 @@ class BoxTarget final : public SampleTarget {
           json_array(std::vector<JsonValue>(image.boxes.begin() + static_cast<std::ptrdiff_t>(at),
                                             image.boxes.begin() + static_cast<std::ptrdiff_t>(at + kBoxValues))));
     line.emplace_back("boxes", json_array(boxes));
-    return cat(", with ", boxes.size(), boxes.size() == 1 ? " box" : " boxes");
+    return str(", with ", boxes.size(), boxes.size() == 1 ? " box" : " boxes");
   }
 };
 

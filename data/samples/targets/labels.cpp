@@ -25,7 +25,7 @@ class LabelTarget final : public SampleTarget {
   void read_header(const Hdf5File& file, const std::string& samples, DatasetHeader& h) const override {
     read_classes(file, h.images[0], samples, h);
   }
-  std::string identity_text(const DatasetHeader& h) const override { return cat(" classes ", h.classes); }
+  std::string identity_text(const DatasetHeader& h) const override { return str(" classes ", h.classes); }
 
   void open(const std::shared_ptr<const Hdf5File>& file, int64_t, const std::string& sample,
             DatasetFile& out) const override {
@@ -53,9 +53,9 @@ class LabelTarget final : public SampleTarget {
     if (!h.class_names.empty()) out.class_name = h.class_names[static_cast<size_t>(out.label)];
   }
   std::string shown(const ShownImage& image, JsonObject& line) const override {
-    const std::string label = image.class_name.empty() ? cat(image.label) : image.class_name;
+    const std::string label = image.class_name.empty() ? str(image.label) : image.class_name;
     line.insert(line.end(), {{"label", image.label}, {"class", label}});
-    return cat(", label ", label);
+    return str(", label ", label);
   }
 };
 

@@ -92,7 +92,7 @@ class MaskTarget final : public SampleTarget {
     file.set_attribute("masks", "ignore", h.ignored);
   }
   std::string identity_text(const DatasetHeader& h) const override {
-    return cat(" classes ", h.classes, " masks ignore ", h.ignored);
+    return str(" classes ", h.classes, " masks ignore ", h.ignored);
   }
 
   // Of a pixel's bytes, its mask is one.
@@ -123,7 +123,7 @@ class MaskTarget final : public SampleTarget {
   }
   std::string difference(const DatasetHeader& other, const DatasetHeader& first) const override {
     if (other.ignored != first.ignored)
-      return cat("pixels that are no targets are ", other.ignored, " there and ", first.ignored, " here");
+      return str("pixels that are no targets are ", other.ignored, " there and ", first.ignored, " here");
     return other.class_names == first.class_names ? "" : "the classes of masks have other names";
   }
   void fit(SchemaFit& fit) const override { fit.fit_classes(); }
@@ -140,7 +140,7 @@ class MaskTarget final : public SampleTarget {
       });
   }
   std::string text(const DatasetReport& r, const std::string& samples) const override {
-    return SampleTarget::text(r, samples) + (r.ignored > 0 ? cat(", ignored: ", r.ignored) : "");
+    return SampleTarget::text(r, samples) + (r.ignored > 0 ? str(", ignored: ", r.ignored) : "");
   }
   JsonObject counts(const DatasetReport& r) const override { return {{"ignored_pixels", r.ignored}}; }
   void show(const DatasetFile& file, int64_t index, ByteImage& image, ShownImage& out) const override {
@@ -155,7 +155,7 @@ class MaskTarget final : public SampleTarget {
   std::string shown(const ShownImage& image, JsonObject& line) const override {
     line.emplace_back("in_mask", json_array(std::vector<JsonValue>(image.in_mask.begin(), image.in_mask.end())));
     std::string text = ", with classes";
-    for (int64_t c : image.in_mask) text += cat(" ", c);
+    for (int64_t c : image.in_mask) text += str(" ", c);
     return text;
   }
 };
@@ -178,7 +178,7 @@ std::vector<uint8_t> DatasetFile::mask(int64_t index, int64_t height, int64_t wi
                  [&](Range, const uint8_t* pixels) { out.assign(pixels, pixels + height * width); });
     return out;
   }
-  ByteImage out = decode_mask(bytes_in(*masks, header.target_parts.of(index)), cat(path, ": mask ", index));
+  ByteImage out = decode_mask(bytes_in(*masks, header.target_parts.of(index)), str(path, ": mask ", index));
   require(out.height == height && out.width == width, ExitCode::kBadData, path, ": mask ", index, " has ", out.height,
           " x ", out.width, " pixels, its image ", height, " x ", width, "; import the images again");
   check_mask(header, path, index, out.bytes.data(), width, height * width);

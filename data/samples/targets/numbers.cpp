@@ -109,7 +109,7 @@ class NumberTarget final : public SampleTarget {
     return double{file.numbers[static_cast<size_t>(row)]};
   }
   std::string text(const DatasetReport& r, const std::string&) const override {
-    return cat("targets: ", r.target_least, " to ", r.target_most, ", mean ", r.target_mean, ", std ", r.target_std);
+    return str("targets: ", r.target_least, " to ", r.target_most, ", mean ", r.target_mean, ", std ", r.target_std);
   }
   JsonObject range(const DatasetReport& r) const override {
     return {{"target_least", r.target_least},
@@ -122,7 +122,7 @@ class NumberTarget final : public SampleTarget {
   }
   std::string shown(const ShownImage& image, JsonObject& line) const override {
     line.emplace_back("target", image.number);
-    return cat(", target ", image.number);
+    return str(", target ", image.number);
   }
 };
 

@@ -146,12 +146,12 @@ std::string first_difference(const BytePairs& there, const BytePairs& here) {
   if (a == b) return "";
   const auto [x, y] = std::mismatch(a.tokens.begin(), a.tokens.end(), b.tokens.begin(), b.tokens.end());
   if (x != a.tokens.end() || y != b.tokens.end())
-    return cat("token ", x - a.tokens.begin(), " is ", x == a.tokens.end() ? "nothing" : quoted_token(*x),
+    return str("token ", x - a.tokens.begin(), " is ", x == a.tokens.end() ? "nothing" : quoted_token(*x),
                " there and ", y == b.tokens.end() ? "nothing" : quoted_token(*y), " here (vocabularies of ",
                there.size(), " and ", here.size(), " tokens)");
   const auto [m, n] = std::mismatch(a.merges.begin(), a.merges.end(), b.merges.begin(), b.merges.end());
   if (m != a.merges.end() || n != b.merges.end() || a.ignore_merges != b.ignore_merges)
-    return cat("the tokens are the same, but merge ", m - a.merges.begin(), " differs");
+    return str("the tokens are the same, but merge ", m - a.merges.begin(), " differs");
   if (a.prefix_space != b.prefix_space)
     return "the tokens are the same, but one of them puts a space before a text (add_prefix_space)";
   if (a.nfc != b.nfc) return "the tokens are the same, but one of them normalises text (NFC)";

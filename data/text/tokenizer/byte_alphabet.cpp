@@ -34,7 +34,7 @@ const Alphabet& alphabet() {
 
 uint32_t alphabet_character(uint8_t byte) { return alphabet().character[byte]; }
 
-std::string quoted_token(std::string_view text) { return cat("'", escaped(text, Lines::kEscape), "'"); }
+std::string quoted_token(std::string_view text) { return str("'", escaped(text, Lines::kEscape), "'"); }
 
 std::string to_alphabet(std::string_view bytes) {
   std::string out;

@@ -62,14 +62,14 @@ std::string translated(std::string_view text, std::string_view where) {
         const std::string_view name = rest.substr(0, end).substr(std::min<size_t>(3, end));
         refuse(end == rest.size() || rest[2] != '{' || name.find_first_not_of(kNameCharacters) != name.npos,
                rest.substr(0, 3));
-        set = cat("\\p{", name, "}", name == "L" ? kLaterLetters : name == "N" ? kLaterNumbers : "");
+        set = str("\\p{", name, "}", name == "L" ? kLaterLetters : name == "N" ? kLaterNumbers : "");
         i += end - 1;
       } else {
         out += rest.substr(0, 2);
         continue;
       }
-      refuse(in_class && !negated.empty(), cat(rest.substr(0, 2), " within a class"));
-      out += in_class ? set : cat("[", negated, set, "]");
+      refuse(in_class && !negated.empty(), str(rest.substr(0, 2), " within a class"));
+      out += in_class ? set : str("[", negated, set, "]");
       continue;
     }
     if (in_class) {
@@ -121,7 +121,7 @@ Pattern::Pattern(std::string text, std::string_view where) : text_(std::move(tex
     PCRE2_UCHAR message[128] = {};
     pcre2_get_error_message(error, message, sizeof message);
     throw Error(ExitCode::kBadData,
-                cat(where, ": the pattern '", text_, "' is refused: ", reinterpret_cast<const char*>(message)));
+                str(where, ": the pattern '", text_, "' is refused: ", reinterpret_cast<const char*>(message)));
   }
   uint32_t behind = 0, empty = 0, groups = 0;
   pcre2_pattern_info(made->code, PCRE2_INFO_MAXLOOKBEHIND, &behind);

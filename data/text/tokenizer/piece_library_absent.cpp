@@ -5,7 +5,7 @@
 namespace lockstep {
 
 std::shared_ptr<const PieceModel> PieceModel::parse(std::string, std::string_view where) {
-  throw Error(ExitCode::kConfig, cat(where,
+  throw Error(ExitCode::kConfig, str(where,
                                      ": is a SentencePiece model, and this build has no SentencePiece; install "
                                      "libsentencepiece-dev and build again"));
 }

@@ -200,7 +200,7 @@ std::string varint(uint64_t value) {
   return out + static_cast<char>(value);
 }
 std::string field(uint64_t number, std::string_view bytes) {
-  return cat(varint(number << 3 | 2), varint(bytes.size()), bytes);
+  return str(varint(number << 3 | 2), varint(bytes.size()), bytes);
 }
 std::string field(uint64_t number, uint64_t value) { return varint(number << 3) + varint(value); }
 

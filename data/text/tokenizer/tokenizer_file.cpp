@@ -134,7 +134,7 @@ class JsonReader {
     return list_or_object(find_member(of, key));
   }
   JsonObject member_object(const JsonObject& of, std::string_view key) const {
-    return object(list_or_object(of, key), cat("has no object \"", key, "\""));
+    return object(list_or_object(of, key), str("has no object \"", key, "\""));
   }
   std::vector<JsonValue> member_list(const JsonObject& of, std::string_view key) const {
     auto found = parse_json_array(list_or_object(of, key));
@@ -256,7 +256,7 @@ class JsonReader {
     const bool contiguous = behavior == "Contiguous" && !json_bool(o, "invert").value_or(false);
     refuse(behavior != "Isolated" && !contiguous, "has a ", type, " with the behavior ", quoted_token(behavior),
            json_bool(o, "invert").value_or(false) ? ", inverted" : "", "; Isolated and Contiguous are supported");
-    tables_.patterns.push_back(contiguous ? cat("(?:", pattern, ")+") : pattern);
+    tables_.patterns.push_back(contiguous ? str("(?:", pattern, ")+") : pattern);
     refuse(tables_.patterns.size() > 16, "has more than 16 patterns");
     return false;
   }
@@ -274,8 +274,8 @@ class JsonReader {
   static std::string punctuation_pattern() {
     std::string later;
     for (const CodePoints& p : kSinceUnicode9)
-      later += p.first == p.last ? to_utf8(p.first) : cat(to_utf8(p.first), "-", to_utf8(p.last));
-    return cat("(?![", later, "])[\\p{P}$+<=>^`|~\u166D\U000111C9]");
+      later += p.first == p.last ? to_utf8(p.first) : str(to_utf8(p.first), "-", to_utf8(p.last));
+    return str("(?![", later, "])[\\p{P}$+<=>^`|~\u166D\U000111C9]");
   }
 
   std::string_view where_;
@@ -336,7 +336,7 @@ std::string tokenizer_json(const BpeTables& t) {
   std::string added, vocabulary, merges, splits;
   for (const AddedToken& a : t.added) {
     model[static_cast<size_t>(a.id)] = a.in_vocabulary;
-    added += cat(added.empty() ? "" : ",", "{\"id\":", a.id, ",\"content\":", json_text_of(a.text),
+    added += str(added.empty() ? "" : ",", "{\"id\":", a.id, ",\"content\":", json_text_of(a.text),
                  ",\"single_word\":false,\"lstrip\":", a.lstrip, ",\"rstrip\":", a.rstrip,
                  ",\"normalized\":false,\"special\":", a.special, "}");
   }
@@ -344,20 +344,20 @@ std::string tokenizer_json(const BpeTables& t) {
   for (size_t i = 0; i < t.tokens.size(); ++i) texts[i] = to_alphabet(t.tokens[i]);
   for (const AddedToken& a : t.added) texts[static_cast<size_t>(a.id)] = a.text;
   for (size_t i = 0; i < texts.size(); ++i)
-    if (model[i]) vocabulary += cat(vocabulary.empty() ? "" : ",", json_text_of(texts[i]), ":", i);
+    if (model[i]) vocabulary += str(vocabulary.empty() ? "" : ",", json_text_of(texts[i]), ":", i);
   for (const auto& [left, right] : t.merges)
-    merges += cat(merges.empty() ? "" : ",",
-                  json_text_of(cat(texts[static_cast<size_t>(left)], " ", texts[static_cast<size_t>(right)])));
+    merges += str(merges.empty() ? "" : ",",
+                  json_text_of(str(texts[static_cast<size_t>(left)], " ", texts[static_cast<size_t>(right)])));
   const bool gpt2 = t.patterns.size() == 1 && t.patterns[0] == named_pattern("gpt2");
-  const std::string byte_level = cat("{\"type\":\"ByteLevel\",\"add_prefix_space\":", t.prefix_space,
+  const std::string byte_level = str("{\"type\":\"ByteLevel\",\"add_prefix_space\":", t.prefix_space,
                                      ",\"trim_offsets\":true,", "\"use_regex\":", gpt2, "}");
   for (const std::string& p : t.patterns)
-    splits += cat("{\"type\":\"Split\",\"pattern\":{\"Regex\":", json_text_of(p),
+    splits += str("{\"type\":\"Split\",\"pattern\":{\"Regex\":", json_text_of(p),
                   "},\"behavior\":\"Isolated\",\"invert\":false},");
-  return cat(
+  return str(
       "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[", added,
       "],\"normalizer\":", t.nfc ? "{\"type\":\"NFC\"}" : "null", ",\"pre_tokenizer\":",
-      gpt2 ? byte_level : cat("{\"type\":\"Sequence\",\"pretokenizers\":[", splits, byte_level, "]}"),
+      gpt2 ? byte_level : str("{\"type\":\"Sequence\",\"pretokenizers\":[", splits, byte_level, "]}"),
       ",\"post_processor\":null,\"decoder\":", "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,",
       "\"trim_offsets\":true,\"use_regex\":true},\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,",
       "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":false,",

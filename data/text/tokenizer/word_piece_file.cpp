@@ -60,7 +60,7 @@ class WordPieceReader {
     return v ? json_in(*v) : std::string_view();
   }
   JsonObject member_object(const JsonObject& of, std::string_view key) const {
-    return object(text_at(of, key), cat("has no object \"", key, "\""));
+    return object(text_at(of, key), str("has no object \"", key, "\""));
   }
   std::vector<JsonValue> list(std::string_view text, std::string_view key) const {
     auto found = parse_json_array(text);
@@ -72,7 +72,7 @@ class WordPieceReader {
     if (text_of(part, "type") != "Sequence") return part;
     const std::vector<JsonValue> all = list(text_at(part, parts), parts);
     refuse(all.size() > 1, "has a Sequence of ", all.size(), " ", parts, "; with WordPiece one is supported");
-    return all.empty() ? JsonObject{} : object(json_in(all[0]), cat("has ", parts, " that are no objects"));
+    return all.empty() ? JsonObject{} : object(json_in(all[0]), str("has ", parts, " that are no objects"));
   }
 
   void read_model(const JsonObject& model) {
@@ -183,7 +183,7 @@ class WordPieceReader {
 
 // "tokens" as a template has them, with the ids of a text's first or second part.
 std::string special_part(const std::string& token, int part) {
-  return cat("{\"SpecialToken\":{\"id\":", json_text_of(token), ",\"type_id\":", part, "}}");
+  return str("{\"SpecialToken\":{\"id\":", json_text_of(token), ",\"type_id\":", part, "}}");
 }
 
 std::string template_json(const WordPieceTables& t) {
@@ -197,10 +197,10 @@ std::string template_json(const WordPieceTables& t) {
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   for (int32_t id : ids)
-    special += cat(special.empty() ? "" : ",", json_text_of(text(id)), ":{\"id\":", json_text_of(text(id)),
+    special += str(special.empty() ? "" : ",", json_text_of(text(id)), ":{\"id\":", json_text_of(text(id)),
                    ",\"ids\":[", id, "],\"tokens\":[", json_text_of(text(id)), "]}");
   const std::string a = before + "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}" + after;
-  return cat("{\"type\":\"TemplateProcessing\",\"single\":[", a, "],\"pair\":[", a,
+  return str("{\"type\":\"TemplateProcessing\",\"single\":[", a, "],\"pair\":[", a,
              ",{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}", second, "],\"special_tokens\":{", special, "}}");
 }
 
@@ -259,13 +259,13 @@ std::string word_piece_json(const WordPieceTables& t) {
   std::string added, vocabulary;
   for (const AddedToken& a : t.added) {
     model[static_cast<size_t>(a.id)] = a.in_vocabulary;
-    added += cat(added.empty() ? "" : ",", "{\"id\":", a.id, ",\"content\":", json_text_of(a.text),
+    added += str(added.empty() ? "" : ",", "{\"id\":", a.id, ",\"content\":", json_text_of(a.text),
                  ",\"single_word\":false,\"lstrip\":", a.lstrip, ",\"rstrip\":", a.rstrip,
                  ",\"normalized\":", a.normalized, ",\"special\":", a.special, "}");
   }
   for (size_t i = 0; i < t.tokens.size(); ++i)
-    if (model[i]) vocabulary += cat(vocabulary.empty() ? "" : ",", json_text_of(t.tokens[i]), ":", i);
-  return cat("{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[", added,
+    if (model[i]) vocabulary += str(vocabulary.empty() ? "" : ",", json_text_of(t.tokens[i]), ":", i);
+  return str("{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[", added,
              "],\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":", t.rules.clean,
              ",\"handle_chinese_chars\":", t.rules.ideographs, ",\"strip_accents\":", t.rules.strip_accents,
              ",\"lowercase\":", t.rules.lowercase, "},\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},",

@@ -218,7 +218,7 @@ std::string first_difference(const WordPieces& there, const WordPieces& here) {
   if (a == b) return "";
   const auto [x, y] = std::mismatch(a.tokens.begin(), a.tokens.end(), b.tokens.begin(), b.tokens.end());
   if (x != a.tokens.end() || y != b.tokens.end())
-    return cat("token ", x - a.tokens.begin(), " is ", x == a.tokens.end() ? "nothing" : quoted_token(*x),
+    return str("token ", x - a.tokens.begin(), " is ", x == a.tokens.end() ? "nothing" : quoted_token(*x),
                " there and ", y == b.tokens.end() ? "nothing" : quoted_token(*y), " here (vocabularies of ",
                there.size(), " and ", here.size(), " tokens)");
   if (!(a.rules == b.rules))

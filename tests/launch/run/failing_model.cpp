@@ -30,7 +30,7 @@ class Failing : public Model {
       : options_(options), mlp_(child<Mlp>("mlp", MlpOptions{{8}}, task)) {}
   Tensor forward(const Tensor& x) override {
     // A model knows no rank; the log's prefix does.
-    const bool fails = log_prefix() == cat("rank ", options_.rank);
+    const bool fails = log_prefix() == str("rank ", options_.rank);
     if (training() && ++calls_ == options_.step) {
       if (fails) {
         std::ofstream(options_.mark) << "now\n";

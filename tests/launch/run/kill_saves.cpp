@@ -56,7 +56,7 @@ pid_t launch(const std::vector<std::string>& command) {
 }
 
 std::vector<pid_t> children_of(pid_t pid) {
-  std::ifstream in(cat("/proc/", pid, "/task/", pid, "/children"));
+  std::ifstream in(str("/proc/", pid, "/task/", pid, "/children"));
   std::vector<pid_t> out;
   for (pid_t child; in >> child;) out.push_back(child);
   return out;
@@ -162,23 +162,23 @@ int run(int argc, char** argv) {
           verify_checkpoint(c);
           found = std::max(found, c.info.step);
         } catch (const Error& e) {
-          fail(cat("after ", kills, " kills: ", e.what()));
+          fail(str("after ", kills, " kills: ", e.what()));
         }
       }
     }
-    if (found < newest) fail(cat("step ", newest, " was saved, and ", found, " is the newest now"));
+    if (found < newest) fail(str("step ", newest, " was saved, and ", found, " is the newest now"));
     newest = found;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {  // perhaps just before it was to be killed
       ++ends;
       const std::string digest = to_hex(digest_of(open_newest(dir)));
-      if (digest != wanted) fail(cat("after ", kills, " kills the run ended with ", digest, ", not ", wanted));
+      if (digest != wanted) fail(str("after ", kills, " kills the run ended with ", digest, ", not ", wanted));
       fs::remove_all(dir);
       newest = 0;
       if (last) break;
       continue;
     }
     const bool killed = mpi ? status != 0 : WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-    if (ended || !killed) fail(cat("a run that was killed ", kills, " times does not go on: wait status ", status));
+    if (ended || !killed) fail(str("a run that was killed ", kills, " times does not go on: wait status ", status));
     ++kills;
     by_mpi += mpi;
     within += pending;
