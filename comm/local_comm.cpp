@@ -22,7 +22,7 @@ void copy_elements(char* to, const char* from, int64_t count, DType dtype) {
 void all_reduce(int rank, const Calls& calls) {
   const Call& mine = *calls[static_cast<size_t>(rank)];
   const int64_t line = 64;  // slices begin at multiples of a cache line of bytes
-  const Range lines = split_evenly(ceil_div(mine.numel, line), static_cast<int64_t>(calls.size()), rank);
+  const IndexRange lines = split_evenly(ceil_div(mine.numel, line), static_cast<int64_t>(calls.size()), rank);
   const int64_t begin = lines.begin * line, end = std::min(lines.end * line, mine.numel);
   if (begin >= end) return;
   std::vector<const void*> in;

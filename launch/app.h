@@ -1,6 +1,6 @@
 // App: what a program offers to the command line: its models, tasks, optimizers, schedules and sources of data. One
 // value, passed in; the lockstep binary is
-//   int main(int argc, char** argv) { return lockstep::run(argc, argv, lockstep::builtin()); }
+//   int main(int argc, char** argv) { return lockstep::run_program(argc, argv, lockstep::builtin()); }
 // Owned by main.
 #pragma once
 
@@ -26,7 +26,7 @@ struct App {
 inline App builtin() { return {}; }
 
 // The command line. Returns the process's exit code (docs/command-line.md).
-int run(int argc, char** argv, const App& app);
+int run_program(int argc, char** argv, const App& app);
 
 extern const char* const kVersion;
 

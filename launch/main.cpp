@@ -1,3 +1,3 @@
 #include "launch/app.h"
 
-int main(int argc, char** argv) { return lockstep::run(argc, argv, lockstep::builtin()); }
+int main(int argc, char** argv) { return lockstep::run_program(argc, argv, lockstep::builtin()); }

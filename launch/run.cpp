@@ -28,7 +28,7 @@ const char* const kVersion = LOCKSTEP_VERSION;
 
 std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
-void print(const std::string& given, Shown shown) {
+void print_out(const std::string& given, Shown shown) {
   if (!is_first_process()) return;
   const std::string text = shown == Shown::kEscaped ? escaped(given) : given;
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
@@ -105,16 +105,16 @@ void prepare_process() {
 
 }  // namespace
 
-int run(int argc, char** argv, const App& app) {
+int run_program(int argc, char** argv, const App& app) {
   try {
     prepare_process();
     std::vector<std::string> arguments(argv + 1, argv + argc);
     if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
-      print(help());
+      print_out(help());
       return arguments.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
     }
     if (arguments[0] == "--version") {
-      print(str("lockstep ", kVersion, "\n"));
+      print_out(str("lockstep ", kVersion, "\n"));
       return 0;
     }
     const std::string name = arguments[0];

@@ -27,8 +27,8 @@ class BucketLayout {
   // Part of a parameter within a range of the flat buffer.
   struct Overlap {
     int piece;
-    Range elements;  // of the flattened parameter
-    Range chunks;    // elements / kUnit
+    IndexRange elements;  // of the flattened parameter
+    IndexRange chunks;    // elements / kUnit
   };
 
   int add(std::string name, const Shape& shape) {
@@ -46,33 +46,34 @@ class BucketLayout {
   int64_t total() const { return total_; }  // elements, a multiple of kUnit
 
   // Part `index` of `range`, cut evenly into `parts` at multiples of kUnit.
-  static Range cut(Range range, int parts, int index) {
-    const Range units = split_evenly(range.size() / kUnit, parts, index);
+  static IndexRange cut(IndexRange range, int parts, int index) {
+    const IndexRange units = split_evenly(range.size() / kUnit, parts, index);
     return {range.begin + units.begin * kUnit, range.begin + units.end * kUnit};
   }
-  static std::vector<int64_t> cut_sizes(Range range, int parts) {
+  static std::vector<int64_t> cut_sizes(IndexRange range, int parts) {
     std::vector<int64_t> out;
     for (int i = 0; i < parts; ++i) out.push_back(cut(range, parts, i).size());
     return out;
   }
   // The ranges that no parameter fills.
-  std::vector<Range> gaps() const {
-    std::vector<Range> out;
+  std::vector<IndexRange> gaps() const {
+    std::vector<IndexRange> out;
     for (size_t i = 0; i < pieces_.size(); ++i) {
-      const Range gap{pieces_[i].offset + pieces_[i].numel(), i + 1 < pieces_.size() ? pieces_[i + 1].offset : total_};
+      const IndexRange gap{pieces_[i].offset + pieces_[i].numel(),
+                           i + 1 < pieces_.size() ? pieces_[i + 1].offset : total_};
       if (!gap.empty()) out.push_back(gap);
     }
     return out;
   }
-  Range all() const { return {0, total_}; }
-  Range slice(int rank, int size) const { return cut(all(), size, rank); }
-  std::vector<Overlap> overlaps(Range flat) const {
+  IndexRange all() const { return {0, total_}; }
+  IndexRange slice(int rank, int size) const { return cut(all(), size, rank); }
+  std::vector<Overlap> overlaps(IndexRange flat) const {
     std::vector<Overlap> out;
     for (size_t i = 0; i < pieces_.size(); ++i) {
       const Piece& p = pieces_[i];
-      const Range r = intersect(flat, {p.offset, p.offset + p.numel()});
+      const IndexRange r = intersect(flat, {p.offset, p.offset + p.numel()});
       if (r.empty()) continue;
-      const Range e{r.begin - p.offset, r.end - p.offset};
+      const IndexRange e{r.begin - p.offset, r.end - p.offset};
       out.push_back({static_cast<int>(i), e, {e.begin / kUnit, ceil_div(e.end, kUnit)}});
     }
     return out;

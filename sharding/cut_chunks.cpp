@@ -36,8 +36,8 @@ class ChunkExchange {
         sent_(static_cast<size_t>(comm.size())) {}
 
   int64_t chunks() const { return chunks_; }
-  Range owned() const { return owned_by(comm_.rank()); }
-  Range owned_by(int rank) const { return split_evenly(chunks_, comm_.size(), rank); }
+  IndexRange owned() const { return owned_by(comm_.rank()); }
+  IndexRange owned_by(int rank) const { return split_evenly(chunks_, comm_.size(), rank); }
 
   void send(const PieceOfChunk& piece, const void* values, size_t bytes) {
     std::string& to = sent_[static_cast<size_t>(owner_of(piece.chunk))];
@@ -194,9 +194,9 @@ std::vector<double> squares_of_chunks(Stream& host, const float* values, int64_t
 }
 
 // Of the chunks that this rank owns, the sums of the tree's largest nodes.
-std::string nodes_of(Stream& host, Range owned, int64_t chunks, std::vector<double>& sums) {
+std::string nodes_of(Stream& host, IndexRange owned, int64_t chunks, std::vector<double>& sums) {
   std::vector<int64_t> ranges;
-  for (const Range& node : maximal_nodes(owned, chunks))
+  for (const IndexRange& node : maximal_nodes(owned, chunks))
     ranges.insert(ranges.end(), {node.begin - owned.begin, node.end - owned.begin});
   std::vector<double> out(ranges.size() / 2);
   const TreeSumsArgs a{sums.data(), ranges.data(), static_cast<int64_t>(out.size()), out.data()};
@@ -214,7 +214,7 @@ double sum_of_squares(ChunkExchange& exchange, const std::string& name, const st
       for (const double sum : squares_of_chunks(host, values, n))
         exchange.send({chunk++, 0, PieceOfChunk::kSum}, &sum, sizeof sum);
     });
-  const Range owned = exchange.owned();
+  const IndexRange owned = exchange.owned();
   std::vector<double> sums(static_cast<size_t>(owned.size()), -1);
   const auto put = [&](int64_t chunk, double sum) {
     double& to = sums[static_cast<size_t>(chunk - owned.begin)];
@@ -230,7 +230,7 @@ double sum_of_squares(ChunkExchange& exchange, const std::string& name, const st
   const auto all = all_gather_text(comm, nodes_of(host, owned, exchange.chunks(), sums), name);
   for (int r = 0; r < comm.size(); ++r) {
     const char* from = all[static_cast<size_t>(r)].data();
-    for (const Range& node : maximal_nodes(exchange.owned_by(r), exchange.chunks())) {
+    for (const IndexRange& node : maximal_nodes(exchange.owned_by(r), exchange.chunks())) {
       double sum = 0;
       std::memcpy(&sum, from, sizeof sum);
       from += sizeof sum;

@@ -113,7 +113,7 @@ void GradientBucket::allocate_leaf() {
   WithMemoryUse use(MemoryUse::kGradients);
   WithMemoryFor named(parameters_.name());
   leaf_.allocate();
-  for (const Range& gap : layout().gaps()) raw::fill(leaf_.slice(0, gap.begin, gap.end), 0);
+  for (const IndexRange& gap : layout().gaps()) raw::fill(leaf_.slice(0, gap.begin, gap.end), 0);
 }
 
 void GradientBucket::gradient_arrived(size_t i) {
@@ -157,18 +157,18 @@ void GradientBucket::leaf_complete() {
 // part, merged. Sends in the order of the current stream, merges in the order of `merging`. Where ranks bring many
 // nodes, the parts are exchanged in pieces, one after the other into the same memory, so that what arrives never takes
 // more than kReceived whole buffers.
-GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& nodes, Range span,
-                                               const std::vector<Range>& ranges, DType wire, Stream& merging) {
+GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& nodes, IndexRange span,
+                                               const std::vector<IndexRange>& ranges, DType wire, Stream& merging) {
   const int size = comm.size(), me = comm.rank();
-  std::vector<std::vector<Range>> held;  // by each rank: the largest nodes of the tree within its range
+  std::vector<std::vector<IndexRange>> held;  // by each rank: the largest nodes of the tree within its range
   size_t calls = 0;
-  for (const Range& r : ranges) {
+  for (const IndexRange& r : ranges) {
     held.push_back(maximal_nodes(r, micro_count_));
     calls = std::max(calls, held.back().size());
   }
-  const auto held_by = [&](int rank) -> const std::vector<Range>& { return held[static_cast<size_t>(rank)]; };
+  const auto held_by = [&](int rank) -> const std::vector<IndexRange>& { return held[static_cast<size_t>(rank)]; };
   const auto pieces = static_cast<int>(std::max<int64_t>(1, ceil_div(static_cast<int64_t>(calls), kReceived)));
-  const Range my_part = BucketLayout::cut(span, size, me);
+  const IndexRange my_part = BucketLayout::cut(span, size, me);
 
   std::vector<Tensor> sent, received(calls);
   for (size_t k = 0; k < calls; ++k)
@@ -232,7 +232,7 @@ GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& 
 
 DType GradientBucket::wire_type(const ReduceRound& round) const {
   const bool leaves_alone =
-      std::all_of(round.ranges.begin(), round.ranges.end(), [](const Range& r) { return r.size() <= 1; });
+      std::all_of(round.ranges.begin(), round.ranges.end(), [](const IndexRange& r) { return r.size() <= 1; });
   return leaves_alone ? reduce_dtype_ : DType::kFloat32;
 }
 
@@ -250,11 +250,11 @@ void GradientBucket::reduce(const ReduceRound& round, Stream& merging) {
     reduce_fast(nodes, round.last, merging);
   } else {
     // Within the shard group first: slices come to their owners. Then among the replicas, for parts of the slice.
-    std::vector<Range> within, across;
+    std::vector<IndexRange> within, across;
     for (int r = 0; r < replicas; ++r) {
-      Range all = round.ranges[static_cast<size_t>(mesh_.rank_of(r, 0))];
+      IndexRange all = round.ranges[static_cast<size_t>(mesh_.rank_of(r, 0))];
       for (int s = 0; s < shards; ++s) {
-        const Range& one = round.ranges[static_cast<size_t>(mesh_.rank_of(r, s))];
+        const IndexRange& one = round.ranges[static_cast<size_t>(mesh_.rank_of(r, s))];
         if (r == mesh_.replica().index) within.push_back(one);
         all.end = std::max(all.end, one.end);
       }
@@ -348,12 +348,12 @@ void GradientBucket::reduce_fast(const Nodes& nodes, bool last, Stream& merging)
 void GradientBucket::measure(const Tensor& sum) {
   const TraceOp op("gradient_norm");
   if (!norm_nodes_) {
-    const Range part = parameters_.part();
+    const IndexRange part = parameters_.part();
     std::vector<int64_t> ranges;
     for (const BucketLayout::Overlap& o : layout().overlaps(part)) {
       const BucketLayout::Piece& piece = layout().pieces()[static_cast<size_t>(o.piece)];
       const int64_t first = (piece.offset - part.begin) / BucketLayout::kUnit;  // of the piece's chunks
-      for (const Range& node : maximal_nodes(o.chunks, piece.chunks())) {
+      for (const IndexRange& node : maximal_nodes(o.chunks, piece.chunks())) {
         ranges.push_back(first + node.begin);
         ranges.push_back(first + node.end);
       }

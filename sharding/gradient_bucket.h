@@ -17,8 +17,8 @@ class ReduceSchedule;
 // One exchange of every bucket: of all of a step's micro-batches at the lower levels, of one wave of them (one a rank)
 // from level gradients on.
 struct ReduceRound {
-  std::vector<Range> ranges;  // by rank: the micro-batches whose sums it brings
-  bool last = false;          // of the step
+  std::vector<IndexRange> ranges;  // by rank: the micro-batches whose sums it brings
+  bool last = false;               // of the step
 };
 
 class GradientBucket {
@@ -48,7 +48,7 @@ class GradientBucket {
   const Tensor& norm_nodes() const { return norm_nodes_; }
 
  private:
-  using Nodes = std::vector<std::pair<Range, Tensor>>;  // of the tree, with their sums of a stretch of the buffer
+  using Nodes = std::vector<std::pair<IndexRange, Tensor>>;  // of the tree, with their sums of a stretch of the buffer
 
   const BucketLayout& layout() const { return parameters_.layout(); }
   std::string collective_name() const;
@@ -60,8 +60,8 @@ class GradientBucket {
   void allocate_leaf();
   void gradient_arrived(size_t i);
   void leaf_complete();
-  Nodes exchange(Communicator& comm, const Nodes& nodes, Range span, const std::vector<Range>& ranges, DType wire,
-                 Stream& merging);
+  Nodes exchange(Communicator& comm, const Nodes& nodes, IndexRange span, const std::vector<IndexRange>& ranges,
+                 DType wire, Stream& merging);
   void fold(Nodes nodes, bool last);
   void place_gradient(const Tensor& own_node);
   void reduce_fast(const Nodes& nodes, bool last, Stream& merging);

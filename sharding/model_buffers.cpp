@@ -87,8 +87,8 @@ std::vector<StateEntry> ModelBuffers::state() const {
   std::vector<StateEntry> out;
   if (buffers_.empty()) return out;
   for (const BucketLayout::Piece& piece : layout_.pieces()) {
-    const Range mine = intersect(slice_of(mesh_.shard().index), {piece.offset, piece.offset + piece.numel()});
-    const Range elements = mine.empty() ? Range{piece.offset, piece.offset} : mine;
+    const IndexRange mine = intersect(slice_of(mesh_.shard().index), {piece.offset, piece.offset + piece.numel()});
+    const IndexRange elements = mine.empty() ? IndexRange{piece.offset, piece.offset} : mine;
     out.push_back({str(kBuffers, piece.name), piece.shape, elements.begin - piece.offset,
                    flat_.slice(0, elements.begin, elements.end)});
   }
@@ -97,7 +97,7 @@ std::vector<StateEntry> ModelBuffers::state() const {
 
 void ModelBuffers::gather() {
   if (buffers_.empty() || mesh_.shard().size == 1) return;
-  const Range mine = slice_of(mesh_.shard().index);
+  const IndexRange mine = slice_of(mesh_.shard().index);
   const Tensor slice = Tensor::empty({mine.size()});
   raw::copy(slice, flat_.slice(0, mine.begin, mine.end));
   mesh_.gathers()

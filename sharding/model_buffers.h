@@ -32,14 +32,14 @@ class ModelBuffers {
   void gather();
 
  private:
-  Range slice_of(int shard) const { return BucketLayout::cut(layout_.all(), mesh_.shard().size, shard); }
+  IndexRange slice_of(int shard) const { return BucketLayout::cut(layout_.all(), mesh_.shard().size, shard); }
 
   const Mesh& mesh_;
   std::vector<NamedBuffer> buffers_;
   BucketLayout layout_;
   Tensor flat_;  // all of them, fp32 [layout_.total()]
   struct Run {   // neighbours of one rate
-    Range elements;
+    IndexRange elements;
     double rate;
   };
   std::vector<Run> runs_;

@@ -50,13 +50,13 @@ ParameterBucket::ParameterBucket(std::string name, std::vector<NamedParameter> p
   }
   state_ = streamed_ ? State::kAbsent : one_memory && mesh.shard().size == 1 ? State::kWhole : State::kOld;
 
-  const auto of_slice = [&](Range r) { return Range{r.begin - slice_.begin, r.end - slice_.begin}; };
-  for (const Range& gap : layout_.gaps())
-    if (const Range mine = intersect(slice_, gap); !mine.empty()) fill(Init::zeros(), 0, "gap", 0, of_slice(mine));
+  const auto of_slice = [&](IndexRange r) { return IndexRange{r.begin - slice_.begin, r.end - slice_.begin}; };
+  for (const IndexRange& gap : layout_.gaps())
+    if (const IndexRange mine = intersect(slice_, gap); !mine.empty()) fill(Init::zeros(), 0, "gap", 0, of_slice(mine));
   for (size_t i = 0; i < members_.size(); ++i) {
     const BucketLayout::Piece& piece = layout_.pieces()[i];
     Parameter& p = *members_[i].parameter;
-    const Range mine = intersect(slice_, {piece.offset, piece.offset + piece.numel()});
+    const IndexRange mine = intersect(slice_, {piece.offset, piece.offset + piece.numel()});
     if (!mine.empty()) fill(p.init, o.seed, piece.name, mine.begin - piece.offset, of_slice(mine));
     Tensor placed = Tensor::view_of(whole_.storage(), piece.offset, piece.shape, compute_);
     require_grad(placed, !frozen_);
@@ -65,7 +65,7 @@ ParameterBucket::ParameterBucket(std::string name, std::vector<NamedParameter> p
 }
 
 // Elements from `first` on of the tensor `name`, into a part of the slice.
-void ParameterBucket::fill(const Init& init, uint64_t seed, std::string_view name, int64_t first, Range r) const {
+void ParameterBucket::fill(const Init& init, uint64_t seed, std::string_view name, int64_t first, IndexRange r) const {
   if (master_.dtype() == DType::kFloat32)
     return fill_initial(init, seed, name, first, first + r.size(), static_cast<float*>(master_.write()) + r.begin);
   for (int64_t at = 0; at < r.size(); at += kFilled) {
@@ -120,14 +120,14 @@ void ParameterBucket::wait_whole() {
   state_ = State::kWhole;
 }
 
-Range ParameterBucket::part_of(int rank) const {
+IndexRange ParameterBucket::part_of(int rank) const {
   return BucketLayout::cut(layout_.slice(mesh_.shard_of(rank), mesh_.shard().size), mesh_.replica().size,
                            mesh_.replica_of(rank));
 }
 
 Tensor ParameterBucket::of_slice(const Tensor& slice_tensor, size_t index) const {
   const BucketLayout::Piece& piece = layout_.pieces()[index];
-  const Range r = intersect(slice_, {piece.offset, piece.offset + piece.numel()});
+  const IndexRange r = intersect(slice_, {piece.offset, piece.offset + piece.numel()});
   if (r.empty()) return slice_tensor.slice(0, 0, 0);
   return slice_tensor.slice(0, r.begin - slice_.begin, r.end - slice_.begin);
 }
@@ -135,7 +135,7 @@ Tensor ParameterBucket::of_slice(const Tensor& slice_tensor, size_t index) const
 // Of the parameter, in this rank's slice; 0 where it has none of it.
 int64_t ParameterBucket::first_element(size_t index) const {
   const BucketLayout::Piece& piece = layout_.pieces()[index];
-  const Range r = intersect(slice_, {piece.offset, piece.offset + piece.numel()});
+  const IndexRange r = intersect(slice_, {piece.offset, piece.offset + piece.numel()});
   return r.empty() ? 0 : r.begin - piece.offset;
 }
 

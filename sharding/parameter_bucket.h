@@ -43,9 +43,11 @@ class ParameterBucket final : public SlotGroup {
   // At level parameters: gives the whole copy's memory back, until the next gather().
   void release();
 
-  Range slice() const { return slice_; }                      // of the flat buffer, that this rank keeps
-  Range part() const { return part_of(mesh_.data().index); }  // that it sums: its share of the slice among replicas
-  Range part_of(int rank) const;                              // along the data axis
+  IndexRange slice() const { return slice_; }  // of the flat buffer, that this rank keeps
+  IndexRange part() const {
+    return part_of(mesh_.data().index);
+  }                                    // that it sums: its share of the slice among replicas
+  IndexRange part_of(int rank) const;  // along the data axis
   // What of a tensor over slice() belongs to parameter `index`; empty where this rank has no part of it.
   Tensor of_slice(const Tensor& slice_tensor, size_t index) const;
 
@@ -63,7 +65,7 @@ class ParameterBucket final : public SlotGroup {
 
   bool copy_is_current() const;
   int64_t first_element(size_t index) const;
-  void fill(const Init& init, uint64_t seed, std::string_view name, int64_t first, Range of_slice) const;
+  void fill(const Init& init, uint64_t seed, std::string_view name, int64_t first, IndexRange of_slice) const;
 
   std::string name_;
   std::vector<NamedParameter> members_;
@@ -74,7 +76,7 @@ class ParameterBucket final : public SlotGroup {
   bool frozen_, of_files_;
 
   BucketLayout layout_;
-  Range slice_;
+  IndexRange slice_;
   Tensor master_, whole_;  // [slice], compute type [total]; one memory where type and level allow
   State state_ = State::kAbsent;
   bool values_changed_ = true;

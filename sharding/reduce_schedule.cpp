@@ -40,7 +40,7 @@ void ReduceSchedule::begin_step(int64_t micro_count) {
   for (size_t i = 0; i < rounds_.size(); ++i)
     for (int r = 0; r < size; ++r) {
       const int64_t first = std::min(micro_count, static_cast<int64_t>(i) * size + r);
-      rounds_[i].ranges.push_back(waves ? Range{first, std::min(micro_count, first + 1)}
+      rounds_[i].ranges.push_back(waves ? IndexRange{first, std::min(micro_count, first + 1)}
                                         : split_evenly(micro_count, size, r));
     }
   rounds_.back().last = true;

@@ -90,7 +90,7 @@ std::vector<StepReducer::NormPlan> StepReducer::norms_of(const Places& places) c
     const auto add_nodes_of = [&](int rank) {
       for (auto& o : layout.overlaps(b->parameters().part_of(rank))) {
         const auto p = static_cast<size_t>(o.piece);
-        for (const Range& node : maximal_nodes(o.chunks, layout.pieces()[p].chunks())) {
+        for (const IndexRange& node : maximal_nodes(o.chunks, layout.pieces()[p].chunks())) {
           int32_t joins = 0;
           stacks[p].push(node, 0, [&](char, char) { ++joins; });
           std::vector<int32_t>& nodes = out[first + p].nodes;

@@ -13,13 +13,13 @@
 
 namespace lockstep {
 
-inline int64_t tree_split(Range r) {
+inline int64_t tree_split(IndexRange r) {
   return r.begin + static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(r.size() - 1)));
 }
 
 // Is `r` a node of the tree over [0, total)?
-inline bool is_tree_node(Range r, int64_t total) {
-  Range at{0, total};
+inline bool is_tree_node(IndexRange r, int64_t total) {
+  IndexRange at{0, total};
   while (at.size() > r.size()) {
     const int64_t middle = tree_split(at);
     if (r.end <= middle) at.end = middle;
@@ -30,11 +30,11 @@ inline bool is_tree_node(Range r, int64_t total) {
 }
 
 // The largest nodes of the tree over [0, total) that lie within `range`, in order; at most about 2 log2(total).
-inline std::vector<Range> maximal_nodes(Range range, int64_t total) {
-  std::vector<Range> out, todo;
+inline std::vector<IndexRange> maximal_nodes(IndexRange range, int64_t total) {
+  std::vector<IndexRange> out, todo;
   if (total > 0 && !range.empty()) todo.push_back({0, total});
   while (!todo.empty()) {
-    const Range r = todo.back();
+    const IndexRange r = todo.back();
     todo.pop_back();
     if (intersect(r, range).empty()) continue;
     if (range.begin <= r.begin && r.end <= range.end) {
@@ -54,27 +54,27 @@ class TreeStack {
  public:
   explicit TreeStack(int64_t total = 0) : total_(total) {}
   template <class Merge>
-  void push(Range range, Value value, Merge merge) {
+  void push(IndexRange range, Value value, Merge merge) {
     check(nodes_.empty() ? true : nodes_.back().first.end == range.begin, "tree: node [", range.begin, ", ", range.end,
           ") out of order");
     nodes_.emplace_back(range, std::move(value));
     while (nodes_.size() >= 2) {
       auto& [left, into] = nodes_[nodes_.size() - 2];
       auto& [right, from] = nodes_.back();
-      const Range both{left.begin, right.end};
+      const IndexRange both{left.begin, right.end};
       if (!is_tree_node(both, total_) || tree_split(both) != left.end) break;
       merge(into, from);
       left = both;
       nodes_.pop_back();
     }
   }
-  const std::vector<std::pair<Range, Value>>& nodes() const { return nodes_; }
-  std::vector<std::pair<Range, Value>>& nodes() { return nodes_; }
-  bool complete() const { return nodes_.size() == 1 && nodes_[0].first == Range{0, total_}; }
+  const std::vector<std::pair<IndexRange, Value>>& nodes() const { return nodes_; }
+  std::vector<std::pair<IndexRange, Value>>& nodes() { return nodes_; }
+  bool complete() const { return nodes_.size() == 1 && nodes_[0].first == IndexRange{0, total_}; }
 
  private:
   int64_t total_;
-  std::vector<std::pair<Range, Value>> nodes_;
+  std::vector<std::pair<IndexRange, Value>> nodes_;
 };
 
 }  // namespace lockstep

@@ -61,7 +61,8 @@ bool Region::is_aligned(int64_t unit) const {
 Region intersect(const Region& a, const Region& b) {
   Region out = a;
   for (int i = 0; i < a.shape.rank(); ++i) {
-    const Range r = intersect(Range{a.begin[i], a.begin[i] + a.extent[i]}, Range{b.begin[i], b.begin[i] + b.extent[i]});
+    const IndexRange r =
+        intersect(IndexRange{a.begin[i], a.begin[i] + a.extent[i]}, IndexRange{b.begin[i], b.begin[i] + b.extent[i]});
     out.begin[i] = std::min(r.begin, a.shape[i]);
     out.extent[i] = std::max<int64_t>(r.size(), 0);
   }

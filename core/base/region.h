@@ -48,7 +48,7 @@ std::string to_text(const Region& region);  // "[0:64, 33:67]"
 // Calls visit(at, element, n) for the runs of elements [range) of a region, in order: n elements, the first at `at` of
 // the region and `element` of the flattened tensor.
 template <class Visit>
-void for_each_run(const Region& region, Range range, const Visit& visit) {
+void for_each_run(const Region& region, IndexRange range, const Visit& visit) {
   const int64_t run = region.run();
   for (int64_t at = range.begin; at < range.end;) {
     const int64_t n = std::min((at / run + 1) * run, range.end) - at;
@@ -60,13 +60,13 @@ void for_each_run(const Region& region, Range range, const Visit& visit) {
 // Calls visit(at_a, at_b, n) for the runs that elements [of_a) of `a` and [of_b) of `b` share, regions of one shape, in
 // order; both places ascend.
 template <class Visit>
-void for_each_common_run(const Region& a, Range of_a, const Region& b, Range of_b, const Visit& visit) {
+void for_each_common_run(const Region& a, IndexRange of_a, const Region& b, IndexRange of_b, const Visit& visit) {
   const Region both = intersect(a, b);
   if (both.numel() == 0 || of_a.empty() || of_b.empty()) return;
   const int64_t run = both.run(), runs = both.numel() / run;
   const auto place_in = [&](const Region& r, int64_t k) { return r.index_of(both.element(k * run)); };
   // The first run that ends after both ranges begin.
-  Range left{0, runs};
+  IndexRange left{0, runs};
   while (!left.empty()) {
     const int64_t middle = left.begin + left.size() / 2;
     if (place_in(a, middle) + run > of_a.begin && place_in(b, middle) + run > of_b.begin) left.end = middle;

@@ -31,7 +31,7 @@ void write_llmc_file(const std::string& path, const HfExport& what, const NamedT
   const auto number = [&](std::string_view key) { return json_int(what.config, key, options.place); };
   const LlmcHeader header{number("n_positions"), number("vocab_size"), number("n_layer"),
                           number("n_head"),      number("n_embd"),     options.bf16};
-  write_llmc_weights(path, header, [&](const LlmcTensor& t, Range range, float* to) {
+  write_llmc_weights(path, header, [&](const LlmcTensor& t, IndexRange range, float* to) {
     for (const HfTensor& own : what.model.tensors)
       if (own.from[0] == what.model.prefix + t.name) return tensors.read(own.name, range, to);
     check(false, "no tensor of ours is ", t.name);

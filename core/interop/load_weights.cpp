@@ -43,8 +43,8 @@ bool is_ignored(const HfModel& m, const std::string& name) {
 }
 
 // Rows [rows) of a part, `from`, whose rows have `row` elements in our layout.
-void read_rows(const HfTensor& t, const Shape& ours, const WeightFiles& files, const StoredWeight& from, Range rows,
-               float* out) {
+void read_rows(const HfTensor& t, const Shape& ours, const WeightFiles& files, const StoredWeight& from,
+               IndexRange rows, float* out) {
   const int64_t row = ours.numel() / ours[0];
   if (t.layout == Layout::kTransposed) {  // our rows are columns there
     const int64_t columns = from.shape[1];
@@ -72,7 +72,7 @@ void require_copies(const HfModel& m, const WeightFiles& files) {
     if (!a || !b) continue;
     bool equal = a->shape == b->shape;
     std::vector<float> x(static_cast<size_t>(kElementsAtOnce)), y(x.size());
-    for (Range r{0, std::min(kElementsAtOnce, a->shape.numel())}; equal && !r.empty();
+    for (IndexRange r{0, std::min(kElementsAtOnce, a->shape.numel())}; equal && !r.empty();
          r = {r.end, std::min(r.end + kElementsAtOnce, a->shape.numel())}) {
       files.read(*a, r, x.data());
       files.read(*b, r, y.data());
@@ -146,22 +146,22 @@ void require_weights_for(const HfModel& model, const WeightFiles& files, const s
                                       m.family.empty() ? "" : m.family + " ", "model: ", text));
 }
 
-void read_weight(const HfTensor& t, const Shape& shape, const HfModel& m, const WeightFiles& files, Range range,
+void read_weight(const HfTensor& t, const Shape& shape, const HfModel& m, const WeightFiles& files, IndexRange range,
                  float* out) {
   if (range.empty()) return;
   const auto parts = static_cast<int64_t>(t.from.size());
   const int64_t row = shape.numel() / shape[0], rows_a_part = shape[0] / parts;
   if (t.layout == Layout::kSame && parts == 1) return files.read(*find_weight(m, files, t.from[0]), range, out);
-  const Range all{range.begin / row, ceil_div(range.end, row)};
+  const IndexRange all{range.begin / row, ceil_div(range.end, row)};
   const int64_t most = std::max<int64_t>(1, kElementsAtOnce / row);
   std::vector<float> block;
   for (int64_t at = all.begin; at < all.end;) {
     const int64_t part = at / rows_a_part;
-    const Range rows{at, std::min({at + most, all.end, (part + 1) * rows_a_part})};
+    const IndexRange rows{at, std::min({at + most, all.end, (part + 1) * rows_a_part})};
     block.resize(static_cast<size_t>(rows.size() * row));
     read_rows(t, shape, files, *find_weight(m, files, t.from[static_cast<size_t>(part)]),
               {rows.begin - part * rows_a_part, rows.end - part * rows_a_part}, block.data());
-    const Range mine = intersect(range, {rows.begin * row, rows.end * row});
+    const IndexRange mine = intersect(range, {rows.begin * row, rows.end * row});
     std::copy_n(block.data() + (mine.begin - rows.begin * row), mine.size(), out + (mine.begin - range.begin));
     at = rows.end;
   }
@@ -185,19 +185,19 @@ DType stored_type(const HfModel& m, const std::function<bool(const std::string&)
 namespace {
 
 template <class Visit>
-void for_each_piece(Range all, const Visit& visit) {
-  for (Range r{all.begin, std::min(all.begin + kElementsAtOnce, all.end)}; !r.empty();
+void for_each_piece(IndexRange all, const Visit& visit) {
+  for (IndexRange r{all.begin, std::min(all.begin + kElementsAtOnce, all.end)}; !r.empty();
        r = {r.end, std::min(r.end + kElementsAtOnce, all.end)})
     visit(r);
 }
 
 // Elements [range) of a region. Of a box, rows are read with what lies between them.
-void read_region(const HfTensor& t, const Region& region, const HfModel& m, const WeightFiles& files, Range range,
+void read_region(const HfTensor& t, const Region& region, const HfModel& m, const WeightFiles& files, IndexRange range,
                  float* out) {
   if (region.is_whole()) return read_weight(t, region.shape, m, files, range, out);
   const int64_t last = region.element(range.end - 1) + 1;
   std::vector<float> rows;
-  Range held;
+  IndexRange held;
   for_each_run(region, range, [&](int64_t at, int64_t element, int64_t n) {
     for (int64_t i = element, k = 0; i < element + n; i += k) {
       if (i >= held.end) {
@@ -214,7 +214,7 @@ void read_region(const HfTensor& t, const Region& region, const HfModel& m, cons
 // Of the whole tensor: a region may hold parts of its chunks alone.
 Hash128 digest_of_weight(const HfTensor& t, const Shape& shape, const HfModel& m, const WeightFiles& files) {
   Hash128 sum;
-  for_each_piece({0, shape.numel()}, [&](Range r) {
+  for_each_piece({0, shape.numel()}, [&](IndexRange r) {
     std::vector<float> values(static_cast<size_t>(r.size()));
     read_weight(t, shape, m, files, r, values.data());
     sum += digest_of(t.name, r.begin, values.data(), r.size());
@@ -234,7 +234,7 @@ Hash128 load_weights(const HfModel& model, const std::vector<StateEntry>& entrie
   Hash128 sum;
   for (const StateEntry& e : entries) {
     const HfTensor& t = *tensors.at(e.name);
-    for_each_piece({e.offset, e.end()}, [&](Range r) {
+    for_each_piece({e.offset, e.end()}, [&](IndexRange r) {
       std::vector<float> values(static_cast<size_t>(r.size()));
       read_region(t, e.region, m, files, r, values.data());
       for (size_t i = 0; i < values.size(); ++i)

@@ -33,6 +33,6 @@ DType stored_type(const HfModel& model, const std::function<bool(const std::stri
 
 // Elements [range) of the flattened tensor of ours with this shape.
 void read_weight(const HfTensor& tensor, const Shape& shape, const HfModel& model, const WeightFiles& files,
-                 Range range, float* out);
+                 IndexRange range, float* out);
 
 }  // namespace lockstep

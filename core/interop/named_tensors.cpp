@@ -21,7 +21,7 @@ NamedTensors tensors_of(const std::vector<StateEntry>& entries) {
     out.shapes.emplace(e.name, e.region.shape);
     by_name->emplace(e.name, e);
   }
-  out.read = [by_name](const std::string& name, Range range, float* to) {
+  out.read = [by_name](const std::string& name, IndexRange range, float* to) {
     for_each_stretch(by_name->at(name).part(range.begin, range.end), kPiece,
                      [&](int64_t at, const float* values, int64_t n) { std::copy_n(values, n, to + at); });
   };
@@ -39,7 +39,7 @@ NamedTensors tensors_of(const HfModel& m, const Module& built) {
   for (auto& [name, b] : built.buffers()) add(str(kBuffers, name), b->value.shape());
   const auto files = std::make_shared<const WeightFiles>(WeightFiles::open(m.folder));
   require_weights_for(m, *files, entries);
-  out.read = [&m, files, shapes = out.shapes](const std::string& name, Range range, float* to) {
+  out.read = [&m, files, shapes = out.shapes](const std::string& name, IndexRange range, float* to) {
     const auto tensor = std::find_if(m.tensors.begin(), m.tensors.end(), [&](auto& t) { return t.name == name; });
     read_weight(*tensor, shapes.at(name), m, *files, range, to);
   };

@@ -17,7 +17,7 @@ struct StateEntry;
 class Module;
 
 // Elements [range) of one of our flattened tensors, in fp32.
-using ReadElements = std::function<void(const std::string& name, Range range, float* out)>;
+using ReadElements = std::function<void(const std::string& name, IndexRange range, float* out)>;
 
 struct NamedTensors {
   std::map<std::string, Shape> shapes;  // of "parameters/..." and "buffers/..."

@@ -26,7 +26,7 @@ struct Block {
   Hash128 hash;                            // of this block with zeros here, then of all bytes in no range
   int64_t file_bytes = 0;
   uint64_t zero = 0;
-  std::array<Range, kMostRanges> ranges = {};  // sorted, apart from each other
+  std::array<IndexRange, kMostRanges> ranges = {};  // sorted, apart from each other
 };
 static_assert(sizeof(Block) == kSealBytes && std::endian::native == std::endian::little);
 
@@ -55,10 +55,10 @@ bool write_block(const std::string& path, const Block& block) {
 
 }  // namespace
 
-void seal_file(const std::string& path, std::vector<Range> chunks) {
-  std::sort(chunks.begin(), chunks.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
-  std::vector<Range> joined;
-  for (const Range& r : chunks) {
+void seal_file(const std::string& path, std::vector<IndexRange> chunks) {
+  std::sort(chunks.begin(), chunks.end(), [](const IndexRange& a, const IndexRange& b) { return a.begin < b.begin; });
+  std::vector<IndexRange> joined;
+  for (const IndexRange& r : chunks) {
     if (!joined.empty() && r.begin <= joined.back().end) joined.back().end = std::max(joined.back().end, r.end);
     else joined.push_back(r);
   }
@@ -66,9 +66,9 @@ void seal_file(const std::string& path, std::vector<Range> chunks) {
   if (joined.size() > kMostRanges) {
     const auto last = joined.begin() + kMostRanges;
     std::nth_element(joined.begin(), last, joined.end(),
-                     [](const Range& a, const Range& b) { return a.size() > b.size(); });
+                     [](const IndexRange& a, const IndexRange& b) { return a.size() > b.size(); });
     joined.erase(last, joined.end());
-    std::sort(joined.begin(), joined.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+    std::sort(joined.begin(), joined.end(), [](const IndexRange& a, const IndexRange& b) { return a.begin < b.begin; });
   }
   Block block;
   check(joined.empty() || joined[0].begin >= kSealBytes, path, ": a chunk lies in the seal's block");
@@ -100,7 +100,7 @@ bool check_seal(const InputFile& file) {
   int64_t at = kSealBytes;
   bool good = file.size == block.file_bytes && block.count <= kMostRanges && block.zero == 0;
   for (size_t i = 0; good && i < block.count; ++i) {
-    const Range r = block.ranges[i];
+    const IndexRange r = block.ranges[i];
     good = at <= r.begin && r.begin < r.end && r.end <= block.file_bytes;
     at = r.end;
   }

@@ -16,7 +16,7 @@ constexpr int64_t kSealBytes = 4096;  // a size that HDF5 allows: a power of two
 
 // Seals a closed file that begins with kSealBytes bytes for it. `chunks`: where chunks lie, in bytes from the file's
 // begin, in any order. Bytes that are named in none are covered by the hash. Throws ExitCode::kStorage.
-void seal_file(const std::string& path, std::vector<Range> chunks);
+void seal_file(const std::string& path, std::vector<IndexRange> chunks);
 
 // True where the file has a seal and it holds; false where an HDF5 file begins at once: one of an older version or of
 // another program. Throws ExitCode::kBadData for damage and for what is no HDF5 file.

@@ -39,17 +39,17 @@ int64_t find_address_base() {
 
 class Chunks {
  public:
-  Chunks(hid_t dataset, hid_t space, int64_t base, std::vector<Range>& out)
+  Chunks(hid_t dataset, hid_t space, int64_t base, std::vector<IndexRange>& out)
       : dataset_(dataset), space_(space), base_(base), out_(out) {}
 
   // Finding a chunk by its index takes time with that index, so chunks [first, last] of one size that follow each other
   // in the file are found by their ends.
-  bool add_equal(hsize_t first, const Range& at_first, hsize_t last, const Range& at_last) {
+  bool add_equal(hsize_t first, const IndexRange& at_first, hsize_t last, const IndexRange& at_last) {
     if (at_last.begin - at_first.begin == static_cast<int64_t>(last - first) * at_first.size()) {
       out_.push_back({at_first.begin, at_last.end});
       return true;
     }
-    Range at_middle, at_next;
+    IndexRange at_middle, at_next;
     const hsize_t middle = first + (last - first) / 2;
     if (last - first == 1) {
       out_.push_back(at_first);
@@ -68,7 +68,7 @@ class Chunks {
     return true;
   }
 
-  bool find(hsize_t index, Range& at) const {
+  bool find(hsize_t index, IndexRange& at) const {
     haddr_t address = 0;
     hsize_t size = 0;
     unsigned mask = 0;
@@ -81,12 +81,12 @@ class Chunks {
  private:
   const hid_t dataset_, space_;
   const int64_t base_;
-  std::vector<Range>& out_;
+  std::vector<IndexRange>& out_;
 };
 
 }  // namespace
 
-bool add_chunks(hid_t dataset, std::vector<Range>& out) {
+bool add_chunks(hid_t dataset, std::vector<IndexRange>& out) {
   const Id plist(H5Dget_create_plist(dataset), H5Pclose);
   if (plist < 0) return false;
   if (H5Pget_layout(plist) != H5D_CHUNKED) return true;  // an empty dataset: there is nothing
@@ -98,7 +98,7 @@ bool add_chunks(hid_t dataset, std::vector<Range>& out) {
   const bool deflated = H5Pget_nfilters(plist) > 1;
   Chunks chunks(dataset, space, base, out);
   if (deflated) return count > kFewChunks || chunks.add_each(count);  // sizes differ; many are hashed with the rest
-  Range first, last;
+  IndexRange first, last;
   return chunks.find(0, first) && chunks.find(count - 1, last) && chunks.add_equal(0, first, count - 1, last);
 }
 

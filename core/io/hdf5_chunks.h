@@ -10,6 +10,6 @@ namespace lockstep::hdf5 {
 
 // Adds the bytes [begin, end) of the file that the chunks of `dataset` take, neighbours joined. All values must have
 // been written and flushed. False where HDF5 does not say.
-bool add_chunks(hid_t dataset, std::vector<Range>& out);
+bool add_chunks(hid_t dataset, std::vector<IndexRange>& out);
 
 }  // namespace lockstep::hdf5

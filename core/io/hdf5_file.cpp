@@ -128,7 +128,7 @@ struct Hdf5File::State {
     return out;
   }
   // The memory and file spaces of a range of rows; checks type and range.
-  void select(const std::string& name, StoredType type, Range rows, Id& memory, Id& in_file) {
+  void select(const std::string& name, StoredType type, IndexRange rows, Id& memory, Id& in_file) {
     Hdf5Info have = info(name);
     require(have.type == type, ExitCode::kBadData, path, ": dataset '", name, "' holds ", have.type, ", not ", type);
     // A contract while writing; while reading the size comes from the file.
@@ -247,7 +247,7 @@ void Hdf5File::close() {
   State& s = *state_;
   s.need_open();
   if (s.writing && H5Fflush(s.file, H5F_SCOPE_LOCAL) < 0) s.fail("the file, at its end");
-  std::vector<Range> chunks;
+  std::vector<IndexRange> chunks;
   for (const std::string& name : s.created)
     if (!hdf5::add_chunks(s.dataset(name), chunks)) s.fail("the file, at its end");
   const bool closed = s.close_datasets();
@@ -282,7 +282,7 @@ void Hdf5File::create_dataset(const std::string& name, StoredType type, const Sh
   if (shape.numel() > 0) s.created.push_back(name);
 }
 
-Range Hdf5File::reserve_dataset(const std::string& name, StoredType type, const Shape& shape) {
+IndexRange Hdf5File::reserve_dataset(const std::string& name, StoredType type, const Shape& shape) {
   Door door;
   State& s = *state_;
   s.need_open();
@@ -297,7 +297,7 @@ Range Hdf5File::reserve_dataset(const std::string& name, StoredType type, const 
   return {static_cast<int64_t>(begin), static_cast<int64_t>(begin) + shape.numel() * size_of(type)};
 }
 
-void Hdf5File::write(const std::string& name, StoredType type, Range rows, const void* data) {
+void Hdf5File::write(const std::string& name, StoredType type, IndexRange rows, const void* data) {
   Door door;
   State& s = *state_;
   s.need_open();
@@ -344,7 +344,7 @@ Hdf5Info Hdf5File::info(const std::string& name) const {
   return state_->info(name);
 }
 
-void Hdf5File::read(const std::string& name, StoredType type, Range rows, void* data) const {
+void Hdf5File::read(const std::string& name, StoredType type, IndexRange rows, void* data) const {
   Door door;
   State& s = *state_;
   s.need_open();

@@ -74,8 +74,8 @@ class Hdf5File {
   void create_dataset(const std::string& name, StoredType type, const Shape& shape, const Hdf5Layout& layout = {});
   // A contiguous dataset, not empty, whose values the caller writes into the file after close(), as they lie in memory,
   // at the bytes [begin, end) that are returned. The caller then seals the file.
-  Range reserve_dataset(const std::string& name, StoredType type, const Shape& shape);
-  void write(const std::string& name, StoredType type, Range rows, const void* data);
+  IndexRange reserve_dataset(const std::string& name, StoredType type, const Shape& shape);
+  void write(const std::string& name, StoredType type, IndexRange rows, const void* data);
   // A whole dataset in one call.
   void write_all(const std::string& name, StoredType type, const Shape& shape, const void* data,
                  const Hdf5Layout& layout = {});
@@ -84,7 +84,7 @@ class Hdf5File {
   std::vector<std::string> list() const;  // every dataset's name, sorted; those in groups as "group/name"
   Hdf5Info info(const std::string& name) const;
   // The stored type must be `type`: nothing is converted.
-  void read(const std::string& name, StoredType type, Range rows, void* data) const;
+  void read(const std::string& name, StoredType type, IndexRange rows, void* data) const;
 
   // Attributes of the dataset `object`, or of the file where it is empty.
   void set_attribute(const std::string& object, const std::string& key, int64_t value);

@@ -100,7 +100,7 @@ std::vector<StoredWeight> llmc_weights(const std::string& path) {
 }
 
 void write_llmc_weights(const std::string& path, const LlmcHeader& h,
-                        const std::function<void(const LlmcTensor& tensor, Range range, float* out)>& read) {
+                        const std::function<void(const LlmcTensor& tensor, IndexRange range, float* out)>& read) {
   PendingFile pending(path, false);
   {
     const Descriptor file = open_to_append(pending.temporary());
@@ -116,7 +116,7 @@ void write_llmc_weights(const std::string& path, const LlmcHeader& h,
     std::vector<uint16_t> halves;
     for (const LlmcTensor& t : llmc_tensors(h)) {
       const int64_t n = t.shape.numel(), all = stored_elements(h, t);
-      for_each_piece({0, all}, kPiece, [&](Range r) {
+      for_each_piece({0, all}, kPiece, [&](IndexRange r) {
         values.assign(static_cast<size_t>(r.size()), 0.0f);
         if (r.begin < n) read(t, {r.begin, std::min(r.end, n)}, values.data());
         if (!h.bf16) return put(values.data(), r.size() * 4);

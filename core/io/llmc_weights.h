@@ -36,6 +36,6 @@ std::vector<StoredWeight> llmc_weights(const std::string& path);
 // Writes the file; it appears when it is complete. `read` gives elements [range) of a tensor. Throws the errors of
 // PendingFile.
 void write_llmc_weights(const std::string& path, const LlmcHeader& header,
-                        const std::function<void(const LlmcTensor& tensor, Range range, float* out)>& read);
+                        const std::function<void(const LlmcTensor& tensor, IndexRange range, float* out)>& read);
 
 }  // namespace lockstep

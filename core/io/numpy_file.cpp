@@ -138,7 +138,7 @@ NumpyArray NumpyFile::array(const std::string& name) const {
   return out;
 }
 
-void NumpyFile::read(const NumpyArray& a, Range range, void* to) const {
+void NumpyFile::read(const NumpyArray& a, IndexRange range, void* to) const {
   source_->read(a.name, a.begin + range.begin, to, range.size());
 }
 

@@ -37,7 +37,7 @@ class NumpyFile {
   NumpyArray array(const std::string& name) const;
 
   // Bytes [range) of its elements. In a compressed archive a reading that begins where the last one ended costs least.
-  void read(const NumpyArray& array, Range range, void* to) const;
+  void read(const NumpyArray& array, IndexRange range, void* to) const;
 
  private:
   struct Source;

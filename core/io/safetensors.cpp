@@ -250,7 +250,7 @@ const StoredWeight* WeightFiles::find(std::string_view name) const {
   return found == by_name_.end() ? nullptr : &weights_[found->second];
 }
 
-void WeightFiles::read(const StoredWeight& w, Range range, float* out) const {
+void WeightFiles::read(const StoredWeight& w, IndexRange range, float* out) const {
   check(0 <= range.begin && range.begin <= range.end && range.end <= w.shape.numel(), "elements [", range.begin, ", ",
         range.end, ") of ", w.name, " ", w.shape);
   const bool known = w.type == "F32" || w.type == "F16" || w.type == "BF16" || w.type == "F64";
@@ -261,7 +261,7 @@ void WeightFiles::read(const StoredWeight& w, Range range, float* out) const {
   if (w.type == "F32") return open_->read(w, range.begin * size, out, range.size() * size);
   std::string bytes;
   const int64_t most = kPieceBytes / size;
-  for_each_piece(range, most, [&](Range r) {
+  for_each_piece(range, most, [&](IndexRange r) {
     bytes.resize(static_cast<size_t>(r.size() * size));
     open_->read(w, r.begin * size, bytes.data(), r.size() * size);
     float* to = out + (r.begin - range.begin);

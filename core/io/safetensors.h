@@ -45,7 +45,7 @@ class WeightFiles {
   const std::string& file_of(const StoredWeight& w) const { return files_[w.file]; }
 
   // Elements [range) of the flattened tensor, in fp32. Throws kBadData for types other than F32, F16, BF16 and F64.
-  void read(const StoredWeight& weight, Range range, float* out) const;
+  void read(const StoredWeight& weight, IndexRange range, float* out) const;
 
  private:
   void add_file(const std::string& path);

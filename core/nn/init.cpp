@@ -30,7 +30,7 @@ void set_box(InitialArgs& a, const Region& region) {
   a.end += a.first;
 }
 
-void fill_random(const Init& init, uint64_t seed, std::string_view name, const Region* region, Range range,
+void fill_random(const Init& init, uint64_t seed, std::string_view name, const Region* region, IndexRange range,
                  float* out) {
   InitialArgs a;
   a.normal = init.kind == Init::Kind::kNormal, a.scale = static_cast<float>(init.scale);
@@ -41,7 +41,7 @@ void fill_random(const Init& init, uint64_t seed, std::string_view name, const R
 
 }  // namespace
 
-void fill_initial(const Init& init, uint64_t seed, std::string_view name, const Region& region, Range range,
+void fill_initial(const Init& init, uint64_t seed, std::string_view name, const Region& region, IndexRange range,
                   float* out) {
   if (range.empty()) return;
   if (region.is_whole() || init.kind == Init::Kind::kConstant)

@@ -24,7 +24,7 @@ struct Init {
 // out[i - begin] = element i, for i in [begin, end); on the current stream.
 void fill_initial(const Init& init, uint64_t seed, std::string_view name, int64_t begin, int64_t end, float* out);
 // The same of elements [range) of a region of the parameter: the values that the whole parameter has there.
-void fill_initial(const Init& init, uint64_t seed, std::string_view name, const Region& region, Range range,
+void fill_initial(const Init& init, uint64_t seed, std::string_view name, const Region& region, IndexRange range,
                   float* out);
 
 }  // namespace lockstep

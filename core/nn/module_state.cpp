@@ -51,7 +51,7 @@ void Module::load(const std::string& path) {
   for (const NamedTensor& t : all) {
     if (!t.value.allocated()) t.value.storage()->allocate();
     const Tensor flat = t.value.flatten();
-    for_each_piece({0, flat.numel()}, kAtATime, [&](Range r) {
+    for_each_piece({0, flat.numel()}, kAtATime, [&](IndexRange r) {
       std::vector<float> values(static_cast<size_t>(r.size()));
       files.read(*files.find(t.name), r, values.data());
       raw::copy(flat.slice(0, r.begin, r.end), raw::to_device(Tensor::of(values, {r.size()}), t.value.device()));

@@ -38,7 +38,7 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end, Place place) 
                    });
 }
 
-Tensor Tensor::operator[](Range range) const {
+Tensor Tensor::operator[](IndexRange range) const {
   check(rank() > 0, "an index of ", *this, ", which has no dimension");
   return lockstep::slice(*this, 0, range.begin, range.end);
 }
@@ -47,7 +47,7 @@ Tensor Tensor::operator[](int64_t i) const {
   check(rank() > 0 && i >= 0 && i < dim(0), "element ", i, " of ", *this);
   Shape rest;
   for (int d = 1; d < rank(); ++d) rest.push_back(dim(d));
-  return lockstep::reshape((*this)[Range{i, i + 1}], rest.rank() > 0 ? rest : Shape{1});
+  return lockstep::reshape((*this)[IndexRange{i, i + 1}], rest.rank() > 0 ? rest : Shape{1});
 }
 
 Tensor concat(const std::vector<Tensor>& parts, int dim, Place place) {

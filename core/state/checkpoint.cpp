@@ -86,7 +86,7 @@ std::set<int64_t> best_steps(const std::vector<std::pair<int64_t, std::string>>&
 
 // Elements [range) of a region of a tensor, from its slices [begin, end), of whatever regions.
 void read_region(PartReader& reader, std::pair<const StoredSlice*, const StoredSlice*> slices, const Region& region,
-                 Range range, float* out, std::string_view where) {
+                 IndexRange range, float* out, std::string_view where) {
   int64_t found = 0;
   for (const StoredSlice* s = slices.first; s != slices.second; ++s) found += reader.read(*s, region, range, out);
   check(found == range.size(), where, ": of elements [", range.begin, ", ", range.end, ") of ", slices.first->name, " ",
@@ -308,7 +308,7 @@ void load_entries(const Checkpoint& c, const std::vector<StateEntry>& entries) {
     if (found == wanted.end()) continue;
     for (const StateEntry* e : found->second) {
       if (!(e->region == s->region)) continue;
-      const Range r = intersect({e->offset, e->end()}, {s->offset, s->offset + s->count});
+      const IndexRange r = intersect({e->offset, e->end()}, {s->offset, s->offset + s->count});
       if (!r.empty()) reader.read(*s, r, *e);
     }
   }
@@ -319,7 +319,7 @@ void load_entries(const Checkpoint& c, const std::vector<StateEntry>& entries) {
   }
 }
 
-void read_elements(const Checkpoint& c, const std::string& name, Range range, float* out) {
+void read_elements(const Checkpoint& c, const std::string& name, IndexRange range, float* out) {
   const auto slices = slices_named(c, name);
   check(slices.first != slices.second && 0 <= range.begin && range.end <= slices.first->region.shape.numel(),
         "elements [", range.begin, ", ", range.end, ") of tensor ", name, " are not in ", c.dir);
@@ -342,7 +342,7 @@ void verify_checkpoint(const Checkpoint& c, int reader, int readers) {
   };
   PartReader parts(c);
   for (const StoredSlice* s : by_part(c)) {
-    const Range mine{begin_in(*s, reader), begin_in(*s, reader + 1)};
+    const IndexRange mine{begin_in(*s, reader), begin_in(*s, reader + 1)};
     before += static_cast<double>(s->count);
     if (!mine.empty() || (s->count == 0 && reader == 0))
       parts.read(*s, {s->offset + mine.begin, s->offset + mine.end}, nullptr);

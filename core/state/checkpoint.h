@@ -149,7 +149,7 @@ bool has_checkpoint(const std::string& run_dir);
 // entries; else the first five differences are listed.
 void load_entries(const Checkpoint& checkpoint, const std::vector<StateEntry>& entries);
 // Elements [range) of a tensor of the checkpoint.
-void read_elements(const Checkpoint& checkpoint, const std::string& name, Range range, float* out);
+void read_elements(const Checkpoint& checkpoint, const std::string& name, IndexRange range, float* out);
 // Reads everything and compares each slice with its hash; throws naming file and tensor.
 void verify_checkpoint(const Checkpoint& checkpoint);
 // A share of the same: together the readers 0 to `readers` - 1 read each element once, about as many each.

@@ -60,7 +60,7 @@ void flush(const Descriptor& file, const std::string& path) {
 }
 
 // The blocks of a dataset that hold elements of `slice`.
-Range blocks_with(const StoredSlice& dataset, const StoredSlice& slice) {
+IndexRange blocks_with(const StoredSlice& dataset, const StoredSlice& slice) {
   const int64_t begin = slice.offset - dataset.offset;
   return {begin / kBlock, slice.count == 0 ? begin / kBlock : ceil_div(begin + slice.count, kBlock)};
 }
@@ -164,7 +164,7 @@ std::string PartWriter::write(std::string_view places, const std::vector<StateEn
     const StoredSlice mine{e.name, e.region, e.offset, e.data.numel(), 0, {}, 0}, &whole = holder_of(mine);
     const std::string name = hashed_name(mine);
     const int64_t place = place_of[static_cast<size_t>(&whole - slices_.data())], begin = e.offset - whole.offset;
-    const Range blocks = blocks_with(whole, mine);
+    const IndexRange blocks = blocks_with(whole, mine);
     const size_t first = hashes.size();
     hashes.resize(first + static_cast<size_t>(blocks.size()));
     for_each_stretch(e, kHashed, [&](int64_t at, const float* values, int64_t n) {
@@ -188,7 +188,7 @@ std::vector<StoredSlice> PartWriter::finish(const std::vector<std::string>& hash
     size_t at = 0;
     for (const StoredSlice& s : writers_[w]) {
       const StoredSlice& whole = holder_of(s);
-      const Range blocks = blocks_with(whole, s);
+      const IndexRange blocks = blocks_with(whole, s);
       for (int64_t b = blocks.begin; b < blocks.end; ++b) {
         Hash128 one;
         check(at + sizeof one <= hashes[w].size(), path_, ": hashes of writer ", w, " are missing");
@@ -199,7 +199,7 @@ std::vector<StoredSlice> PartWriter::finish(const std::vector<std::string>& hash
     }
     check(at == hashes[w].size(), path_, ": writer ", w, " has too many hashes");
   }
-  std::vector<Range> values;
+  std::vector<IndexRange> values;
   for (size_t i = 0; i < slices_.size(); ++i) {
     StoredSlice& s = slices_[i];
     s.hash = {};
@@ -215,11 +215,11 @@ std::vector<StoredSlice> PartWriter::finish(const std::vector<std::string>& hash
 
 // `room` says where the elements of a piece go; `filled`, that they are there.
 template <class Room, class Filled>
-void PartReader::read_pieces(const StoredSlice& s, Range range, const Room& room, const Filled& filled) {
+void PartReader::read_pieces(const StoredSlice& s, IndexRange range, const Room& room, const Filled& filled) {
   open(s);
   const bool whole = range.size() == s.count;
   Hash128 hash;
-  for (Range r{range.begin, range.begin}; r.end < range.end;) {
+  for (IndexRange r{range.begin, range.begin}; r.end < range.end;) {
     const int64_t block = (r.end - s.offset) / kBlock;
     r = {r.end, std::min(s.offset + block * kBlock + kRead, range.end)};
     float* to = room(r);
@@ -235,22 +235,22 @@ void PartReader::read_pieces(const StoredSlice& s, Range range, const Room& room
           ": tensor ", s.name, " differs from its checksum; this checkpoint is damaged");
 }
 
-void PartReader::read(const StoredSlice& s, Range range, float* out) {
+void PartReader::read(const StoredSlice& s, IndexRange range, float* out) {
   if (out)
     return read_pieces(
-        s, range, [&](Range r) { return out + (r.begin - range.begin); }, [](Range) {});
+        s, range, [&](IndexRange r) { return out + (r.begin - range.begin); }, [](IndexRange) {});
   std::vector<float> scratch(static_cast<size_t>(std::min(kRead, range.size())));
   read_pieces(
-      s, range, [&](Range) { return scratch.data(); }, [](Range) {});
+      s, range, [&](IndexRange) { return scratch.data(); }, [](IndexRange) {});
 }
 
-void PartReader::read(const StoredSlice& s, Range range, const StateEntry& e) {
+void PartReader::read(const StoredSlice& s, IndexRange range, const StateEntry& e) {
   if (e.data.device().in_host_memory() && e.data.dtype() == DType::kFloat32)
     return read(s, range, e.data.mutable_values<float>() + (range.begin - e.offset));
   Tensor pieces[2];
   Event copied[2];
   int turn = 0;
-  auto room = [&](Range) {
+  auto room = [&](IndexRange) {
     turn ^= 1;
     copied[turn].synchronize();
     if (!pieces[turn]) {
@@ -260,17 +260,17 @@ void PartReader::read(const StoredSlice& s, Range range, const StateEntry& e) {
     }
     return static_cast<float*>(pieces[turn].write());
   };
-  read_pieces(s, range, room, [&](Range r) {
+  read_pieces(s, range, room, [&](IndexRange r) {
     e.set_values(r.begin - e.offset, pieces[turn].slice(0, 0, r.size()));
     copied[turn] = current_stream().record();
   });
 }
 
 // Wanted runs that lie near each other in the slice are read at once, with what is between them.
-int64_t PartReader::read(const StoredSlice& s, const Region& region, Range range, float* out) {
-  const Range stored{s.offset, s.offset + s.count};
+int64_t PartReader::read(const StoredSlice& s, const Region& region, IndexRange range, float* out) {
+  const IndexRange stored{s.offset, s.offset + s.count};
   if (s.region == region) {
-    const Range r = intersect(stored, range);
+    const IndexRange r = intersect(stored, range);
     if (!r.empty()) read(s, r, out + (r.begin - range.begin));
     return std::max<int64_t>(r.size(), 0);
   }
@@ -282,7 +282,7 @@ int64_t PartReader::read(const StoredSlice& s, const Region& region, Range range
   int64_t read_in_all = 0;
   const auto flush_runs = [&] {
     if (runs.empty()) return;
-    const Range all{runs.front().at, runs.back().at + runs.back().n};
+    const IndexRange all{runs.front().at, runs.back().at + runs.back().n};
     rows_.resize(static_cast<size_t>(std::max(kRead, all.size())));
     read(s, all, rows_.data());
     for (const Run& r : runs) std::copy_n(rows_.data() + (r.at - all.begin), r.n, out + r.to);
@@ -303,9 +303,9 @@ int64_t PartReader::read(const StoredSlice& s, const Region& region, Range range
 }
 
 // `range` counts from the slice's first element. Of a block that is wanted in part the whole is read.
-void PartReader::read_blocks(const StoredSlice& s, Range range, float* to) {
+void PartReader::read_blocks(const StoredSlice& s, IndexRange range, float* to) {
   const auto read_part_of = [&](int64_t block) {
-    const Range all{block * kBlock, std::min((block + 1) * kBlock, s.count)}, wanted = intersect(all, range);
+    const IndexRange all{block * kBlock, std::min((block + 1) * kBlock, s.count)}, wanted = intersect(all, range);
     block_.resize(static_cast<size_t>(kBlock));
     file_->read(dataset_name(s), StoredType::kFloat32, all, block_.data());
     check_block(s, block, block_.data());
@@ -313,7 +313,7 @@ void PartReader::read_blocks(const StoredSlice& s, Range range, float* to) {
                 static_cast<size_t>(wanted.size()) * sizeof(float));
   };
   const int64_t first = ceil_div(range.begin, kBlock), end = range.end == s.count ? blocks_of(s) : range.end / kBlock;
-  const Range whole{first * kBlock, std::min(end * kBlock, s.count)};
+  const IndexRange whole{first * kBlock, std::min(end * kBlock, s.count)};
   for (int64_t b = range.begin / kBlock; b < first && b * kBlock < range.end; ++b) read_part_of(b);
   if (!whole.empty()) {
     float* at = to + (whole.begin - range.begin);

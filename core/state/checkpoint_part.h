@@ -78,17 +78,17 @@ class PartReader {
   PartReader& operator=(const PartReader&) = delete;
 
   // Elements [range) of the slice's region, all in `s`. Where `out` is null they are only checked.
-  void read(const StoredSlice& s, Range range, float* out);
+  void read(const StoredSlice& s, IndexRange range, float* out);
   // Into an entry of the same region: its elements of that range, wherever they are. Copies to a GPU go on in the order
   // of the current stream.
-  void read(const StoredSlice& s, Range range, const StateEntry& e);
+  void read(const StoredSlice& s, IndexRange range, const StateEntry& e);
   // What `s` has of elements [range) of a region, into their places among these. Returns how many they are.
-  int64_t read(const StoredSlice& s, const Region& region, Range range, float* out);
+  int64_t read(const StoredSlice& s, const Region& region, IndexRange range, float* out);
 
  private:
   template <class Room, class Filled>
-  void read_pieces(const StoredSlice& s, Range range, const Room& room, const Filled& filled);
-  void read_blocks(const StoredSlice& s, Range range, float* to);
+  void read_pieces(const StoredSlice& s, IndexRange range, const Room& room, const Filled& filled);
+  void read_blocks(const StoredSlice& s, IndexRange range, float* to);
   void check_block(const StoredSlice& s, int64_t block, const float* values) const;
   void open(const StoredSlice& s);
   void read_hashes(const StoredSlice& s);

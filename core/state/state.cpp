@@ -39,8 +39,8 @@ void StateEntry::set_values(int64_t begin, const Tensor& from) const {
 std::vector<StateEntry> cut_for_rank(const std::vector<StateEntry>& entries, int rank, int size) {
   std::vector<StateEntry> out;
   for (const StateEntry& e : entries) {
-    const Range chunks = split_evenly(ceil_div(e.data.numel(), kStateChunk), size, rank);
-    const Range r{chunks.begin * kStateChunk, std::min(chunks.end * kStateChunk, e.data.numel())};
+    const IndexRange chunks = split_evenly(ceil_div(e.data.numel(), kStateChunk), size, rank);
+    const IndexRange r{chunks.begin * kStateChunk, std::min(chunks.end * kStateChunk, e.data.numel())};
     if (r.empty()) continue;
     out.push_back(e.part(r.begin, r.end));
   }

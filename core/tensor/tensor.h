@@ -81,7 +81,7 @@ class Tensor {
   // Element i of the first dimension, which the result lacks, and elements [begin, end) of it: t[i], t[{begin, end}].
   // Differentiable views (core/ops/ops.h).
   Tensor operator[](int64_t i) const;
-  Tensor operator[](Range range) const;
+  Tensor operator[](IndexRange range) const;
 
   // Autograd's record; null for a plain value.
   const std::shared_ptr<AutogradRecord>& record() const { return record_; }

@@ -180,8 +180,8 @@ std::vector<Field> fields(AugmentOptions& o) {
   return out;
 }
 
-Box Augmentation::box(int64_t image_height, int64_t image_width, int64_t height, int64_t width, int64_t epoch,
-                      int64_t index) const {
+PixelBox Augmentation::box(int64_t image_height, int64_t image_width, int64_t height, int64_t width, int64_t epoch,
+                           int64_t index) const {
   if (options_.crop_area >= 1) return centred_box(image_height, image_width, height, width);
   const Draws draws(seed_, epoch, index);
   const double share = options_.crop_area + (1 - options_.crop_area) * draws.unit(Draw::kArea);

@@ -32,7 +32,8 @@ class Augmentation {
 
   // The part of an image of this size that the sample sees, which is to be resized to height x width: without
   // crop_area the largest in its middle.
-  Box box(int64_t image_height, int64_t image_width, int64_t height, int64_t width, int64_t epoch, int64_t index) const;
+  PixelBox box(int64_t image_height, int64_t image_width, int64_t height, int64_t width, int64_t epoch,
+               int64_t index) const;
   // Whether apply() may change an image.
   bool changes() const;
   // All but crop_area, in place. `mask`: [height, width, 1], moved as the image is, by the nearest pixel; kOutside

@@ -91,7 +91,7 @@ void along_y_and_x(const uint8_t* pixels, int64_t image_width, int64_t channels,
   along_x_of(channels)(low.data(), width_bytes, height, channels, x, to);
 }
 
-void check_box(int64_t image_height, int64_t image_width, const Box& box, int64_t height, int64_t width) {
+void check_box(int64_t image_height, int64_t image_width, const PixelBox& box, int64_t height, int64_t width) {
   check(box.left >= 0 && box.top >= 0 && box.left < box.right && box.top < box.bottom && box.right <= image_width &&
             box.bottom <= image_height && height > 0 && width > 0,
         "a box of an image of ", image_height, " x ", image_width, " to ", height, " x ", width);
@@ -99,8 +99,8 @@ void check_box(int64_t image_height, int64_t image_width, const Box& box, int64_
 
 }  // namespace
 
-ByteImage resize(const uint8_t* pixels, int64_t image_height, int64_t image_width, int64_t channels, const Box& box,
-                 int64_t height, int64_t width) {
+ByteImage resize(const uint8_t* pixels, int64_t image_height, int64_t image_width, int64_t channels,
+                 const PixelBox& box, int64_t height, int64_t width) {
   check_box(image_height, image_width, box, height, width);
   ByteImage out{height, width, channels, std::vector<uint8_t>(static_cast<size_t>(height * width * channels))};
   const Taps x = taps_of(box.left, box.right, image_width, width);
@@ -129,7 +129,7 @@ ByteImage resize(const uint8_t* pixels, int64_t image_height, int64_t image_widt
 }
 
 ByteImage resize_nearest(const uint8_t* pixels, int64_t image_height, int64_t image_width, int64_t channels,
-                         const Box& box, int64_t height, int64_t width) {
+                         const PixelBox& box, int64_t height, int64_t width) {
   check_box(image_height, image_width, box, height, width);
   ByteImage out{height, width, channels, std::vector<uint8_t>(static_cast<size_t>(height * width * channels))};
   uint8_t* to = out.bytes.data();
@@ -142,7 +142,7 @@ ByteImage resize_nearest(const uint8_t* pixels, int64_t image_height, int64_t im
   return out;
 }
 
-Box centred_box(int64_t image_height, int64_t image_width, int64_t height, int64_t width) {
+PixelBox centred_box(int64_t image_height, int64_t image_width, int64_t height, int64_t width) {
   const int64_t w = std::clamp<int64_t>(image_height * width / height, 1, image_width);
   const int64_t h = std::clamp<int64_t>(image_width * height / width, 1, image_height);
   const int64_t left = (image_width - w) / 2, top = (image_height - h) / 2;

@@ -12,7 +12,7 @@ struct ByteImage {
 };
 
 // A rectangle in pixels, from (left, top) up to but not including (right, bottom).
-struct Box {
+struct PixelBox {
   int64_t left = 0, top = 0, right = 0, bottom = 0;
 };
 
@@ -21,14 +21,14 @@ struct Box {
 // Image.resize((width, height), BILINEAR, box): integer arithmetic, with weights of 22 bits, and bytes between the
 // axes. Rows are resampled first, or columns where the image loses height, and more than twice as many rows as columns;
 // before version 13 rows always were.
-ByteImage resize(const uint8_t* pixels, int64_t image_height, int64_t image_width, int64_t channels, const Box& box,
-                 int64_t height, int64_t width);
+ByteImage resize(const uint8_t* pixels, int64_t image_height, int64_t image_width, int64_t channels,
+                 const PixelBox& box, int64_t height, int64_t width);
 
 // The same by the nearest pixel, for masks: of each output pixel the one that its centre lies in.
 ByteImage resize_nearest(const uint8_t* pixels, int64_t image_height, int64_t image_width, int64_t channels,
-                         const Box& box, int64_t height, int64_t width);
+                         const PixelBox& box, int64_t height, int64_t width);
 
 // The largest rectangle in the middle of an image whose sides have the ratio of height : width.
-Box centred_box(int64_t image_height, int64_t image_width, int64_t height, int64_t width);
+PixelBox centred_box(int64_t image_height, int64_t image_width, int64_t height, int64_t width);
 
 }  // namespace lockstep

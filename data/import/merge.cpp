@@ -119,7 +119,7 @@ void merge_datasets(const std::vector<std::string>& inputs, const std::string& o
   int64_t before = 0;
   for (const std::string& path : inputs) {
     const auto file = open_dataset_file(path, kCopyMemory);
-    const Range all{0, sample_count(file->header)};
+    const IndexRange all{0, sample_count(file->header)};
     copy_samples(file, all, merged.labels_of(path, file->header), *writer, [&](int64_t end) {
       if (options.progress) options.progress(before + end, merged.samples);
     });

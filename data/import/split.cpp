@@ -83,8 +83,8 @@ std::vector<uint8_t> deal(const DatasetFile& file, std::vector<SplitPart>& parts
 }
 
 // Consecutive parts of a text.
-std::vector<Range> cut(int64_t tokens, std::vector<SplitPart>& parts) {
-  std::vector<Range> out;
+std::vector<IndexRange> cut(int64_t tokens, std::vector<SplitPart>& parts) {
+  std::vector<IndexRange> out;
   double share = 0;
   for (SplitPart& p : parts) {
     share += p.share;
@@ -99,7 +99,7 @@ std::vector<Range> cut(int64_t tokens, std::vector<SplitPart>& parts) {
 // Samples that follow each other and are in one part.
 struct Run {
   size_t part = 0;
-  Range samples;
+  IndexRange samples;
 };
 // The runs that make up a file, in order, from its start or from where the one before ended.
 class Runs {
@@ -118,7 +118,7 @@ class Runs {
   }
 
  private:
-  std::vector<Range> cuts_;       // text without records
+  std::vector<IndexRange> cuts_;  // text without records
   std::vector<uint8_t> part_of_;  // everything else
 };
 

@@ -50,7 +50,7 @@ int64_t bytes_of(IdType type) {
 class IdReader {
  public:
   IdReader(const InputFile& file, IdType type) : file_(file), type_(type) {}
-  const std::vector<int32_t>& read(int64_t offset, Range ids) {
+  const std::vector<int32_t>& read(int64_t offset, IndexRange ids) {
     const int64_t width = bytes_of(type_);
     bytes_.resize(static_cast<size_t>(ids.size() * width));
     file_.read(offset + ids.begin * width, bytes_.data(), static_cast<int64_t>(bytes_.size()));

@@ -147,7 +147,7 @@ struct DatasetFile {
       return use(image.bytes.data(), image.height, image.width);
     }
     rows->visit({index, index + 1},
-                [&](Range, const uint8_t* pixels) { use(pixels, header.images[1], header.images[2]); });
+                [&](IndexRange, const uint8_t* pixels) { use(pixels, header.images[1], header.images[2]); });
   }
   // The file that an encoded image is stored as, and its pixels. Throw ExitCode::kBadData naming file and image.
   std::string encoded_file(int64_t index) const;
@@ -157,13 +157,13 @@ struct DatasetFile {
 };
 // Calls use(tokens) for each record, or each of `records`, in order, with the range of its tokens. Throws
 // ExitCode::kBadData where records do not follow each other.
-void visit_records(const DatasetFile& file, const std::function<void(Range tokens)>& use);
-void visit_records(const DatasetFile& file, Range records, const std::function<void(Range tokens)>& use);
+void visit_records(const DatasetFile& file, const std::function<void(IndexRange tokens)>& use);
+void visit_records(const DatasetFile& file, IndexRange records, const std::function<void(IndexRange tokens)>& use);
 std::shared_ptr<DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes);
 // Samples as a dataset counts them: records, pairs of them, tokens of text without records, images or rows of a table.
 int64_t sample_count(const DatasetHeader& header);
 // The records that some samples of a file with records are.
-Range records_of(const DatasetHeader& header, Range samples);
+IndexRange records_of(const DatasetHeader& header, IndexRange samples);
 // The same for the first `samples` of a file, as if it held no others: the header and its identity are those of the
 // file that lockstep would have written for them. Throws ExitCode::kBadData where there are fewer.
 std::shared_ptr<DatasetFile> open_first_samples(const std::string& path, int64_t memory_bytes, int64_t samples);

@@ -151,11 +151,11 @@ class ForeignFile {
 
   RowSource sample_rows() const {
     RowSource out{path_, samples_, header_.images, StoredType::kUInt8, chunk_rows_, {}, remedy()};
-    out.read = [file = file_, name = samples_](Range rows, uint8_t* to) {
+    out.read = [file = file_, name = samples_](IndexRange rows, uint8_t* to) {
       file->read(name, StoredType::kUInt8, rows, to);
     };
     if (header_.kind == DataKind::kImages && layout_ == ImageLayout::kChannelsFirst)
-      out.read = [read = std::move(out.read), shape = header_.images, bytes = out.row_bytes()](Range rows,
+      out.read = [read = std::move(out.read), shape = header_.images, bytes = out.row_bytes()](IndexRange rows,
                                                                                                uint8_t* to) {
         std::vector<uint8_t> stored(static_cast<size_t>(rows.size() * bytes));
         read(rows, stored.data());
@@ -165,7 +165,7 @@ class ForeignFile {
     out.type = StoredType::kFloat32;
     const auto columns = static_cast<size_t>(header_.images[1]);
     const std::vector<double> offset = header_.offset.empty() ? std::vector<double>(columns) : header_.offset;
-    out.read = [numbers = numbers(), offset](Range rows, uint8_t* to) {
+    out.read = [numbers = numbers(), offset](IndexRange rows, uint8_t* to) {
       auto* values = reinterpret_cast<float*>(to);
       size_t i = 0;
       for (double value : numbers(rows)) values[i] = static_cast<float>(value - offset[i % offset.size()]), ++i;
@@ -174,8 +174,8 @@ class ForeignFile {
   }
 
   // Reads the features of some rows.
-  std::function<std::vector<double>(Range rows)> numbers() const {
-    return [file = file_, name = samples_, type = type_, columns = header_.images[1]](Range rows) {
+  std::function<std::vector<double>(IndexRange rows)> numbers() const {
+    return [file = file_, name = samples_, type = type_, columns = header_.images[1]](IndexRange rows) {
       std::vector<uint8_t> bytes(static_cast<size_t>(rows.size() * columns * size_of(type)));
       file->read(name, type, rows, bytes.data());
       std::vector<double> out;
@@ -191,7 +191,7 @@ class ForeignFile {
 
   RowSource label_rows() const {
     RowSource out{path_, labels_, {header_.images[0]}, StoredType::kInt32, tokens_per_chunk(), {}, remedy()};
-    out.read = [file = file_, name = labels_, type = label_type_](Range rows, uint8_t* to) {
+    out.read = [file = file_, name = labels_, type = label_type_](IndexRange rows, uint8_t* to) {
       std::vector<uint8_t> bytes(static_cast<size_t>(rows.size() * size_of(type)));
       file->read(name, type, rows, bytes.data());
       auto* labels = reinterpret_cast<int32_t*>(to);
@@ -214,7 +214,7 @@ class ForeignFile {
     std::vector<uint8_t> bytes;
     const int64_t count = source.shape[0], row = source.shape.numel() / count * size_of(source.type);
     for (int64_t at = 0; at < count; at += source.chunk_rows) {
-      const Range rows{at, std::min(count, at + source.chunk_rows)};
+      const IndexRange rows{at, std::min(count, at + source.chunk_rows)};
       bytes.resize(static_cast<size_t>(rows.size() * row));
       source.read(rows, bytes.data());
       out.push_back(hash64(bytes.data(), bytes.size()));
@@ -231,7 +231,7 @@ class ForeignFile {
     std::vector<FeatureMoments> rounded(columns), exact(columns);
     Hasher128 first, second;
     RowSource source = sample_rows();
-    source.read = [&, numbers = numbers()](Range rows, uint8_t* to) {
+    source.read = [&, numbers = numbers()](IndexRange rows, uint8_t* to) {
       auto* values = reinterpret_cast<float*>(to);
       size_t i = 0;
       const std::vector<double> read = numbers(rows);
@@ -252,7 +252,7 @@ class ForeignFile {
         warn_of_lost_bits(path_, str("dataset '", samples_, "', feature ", c), m.largest, m.scale());
     }
     if (std::all_of(h.offset.begin(), h.offset.end(), [](double o) { return o == 0; })) return h.offset.clear();
-    source.read = [&, numbers = numbers()](Range rows, uint8_t* to) {
+    source.read = [&, numbers = numbers()](IndexRange rows, uint8_t* to) {
       auto* values = reinterpret_cast<float*>(to);
       const std::vector<double> read = numbers(rows);
       second.update(read.data(), read.size() * sizeof read[0]);

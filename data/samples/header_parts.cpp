@@ -120,7 +120,7 @@ void write_classes(Hdf5File& file, const DatasetHeader& h) {
 }
 
 std::vector<int32_t> read_labels(RowSource source, const DatasetHeader& header, const std::string& sample) {
-  auto check_labels = [path = source.path, limit = header.classes, sample](Range rows, const uint8_t* bytes) {
+  auto check_labels = [path = source.path, limit = header.classes, sample](IndexRange rows, const uint8_t* bytes) {
     const int32_t* labels = reinterpret_cast<const int32_t*>(bytes);
     for (int64_t i = 0; i < rows.size(); ++i)
       require(labels[i] >= 0 && labels[i] < limit, ExitCode::kBadData, path, ": label of ", sample, " ", rows.begin + i,
@@ -132,7 +132,7 @@ std::vector<int32_t> read_labels(RowSource source, const DatasetHeader& header, 
 std::vector<int64_t> read_ends(std::shared_ptr<const Hdf5File> file, const std::string& name,
                                const std::vector<uint64_t>& hashes, int64_t bytes, const std::string& sample) {
   const std::string path = file->path();
-  auto ends = read_list<int64_t>(stored_rows(std::move(file), name), hashes, [](Range, const uint8_t*) {});
+  auto ends = read_list<int64_t>(stored_rows(std::move(file), name), hashes, [](IndexRange, const uint8_t*) {});
   int64_t begin = 0;
   for (size_t i = 0; i < ends.size(); ++i) {
     require(ends[i] > begin && ends[i] <= bytes && ends[i] - begin <= kMostImageBytes, ExitCode::kBadData, path, ": ",
@@ -144,9 +144,9 @@ std::vector<int64_t> read_ends(std::shared_ptr<const Hdf5File> file, const std::
   return ends;
 }
 
-std::string bytes_in(const StoredRows& rows, Range range) {
+std::string bytes_in(const StoredRows& rows, IndexRange range) {
   std::string bytes;
-  rows.visit(range, [&](Range piece, const uint8_t* from) {
+  rows.visit(range, [&](IndexRange piece, const uint8_t* from) {
     bytes.append(reinterpret_cast<const char*>(from), static_cast<size_t>(piece.size()));
   });
   return bytes;
@@ -157,13 +157,13 @@ std::vector<uint64_t> hashes_of_first(const StoredRows& rows, const std::vector<
   chunk_rows = std::min(chunk_rows, count);
   std::vector<uint64_t> out;
   for (int64_t begin = 0; begin < count; begin += chunk_rows) {
-    const Range chunk{begin, std::min(count, begin + chunk_rows)};
+    const IndexRange chunk{begin, std::min(count, begin + chunk_rows)};
     if (rows.chunk_rows() == chunk_rows && chunk.size() == chunk_rows) {
       out.push_back(stored[out.size()]);
       continue;
     }
     std::vector<uint8_t> bytes;
-    rows.visit(chunk, [&](Range piece, const uint8_t* from) {
+    rows.visit(chunk, [&](IndexRange piece, const uint8_t* from) {
       bytes.insert(bytes.end(), from, from + piece.size() * rows.row_bytes());
     });
     out.push_back(hash64(bytes.data(), bytes.size()));

@@ -48,7 +48,7 @@ template <class T>
 std::vector<T> read_list(RowSource source, const std::vector<uint64_t>& hashes, StoredRows::Check check) {
   StoredRows rows(std::move(source), hashes, int64_t{1} << 62, std::move(check));
   std::vector<T> out(static_cast<size_t>(rows.size()));
-  rows.visit({0, rows.size()}, [&](Range piece, const uint8_t* bytes) {
+  rows.visit({0, rows.size()}, [&](IndexRange piece, const uint8_t* bytes) {
     std::memcpy(out.data() + piece.begin, bytes, static_cast<size_t>(piece.size()) * sizeof(T));
   });
   return out;
@@ -56,7 +56,7 @@ std::vector<T> read_list(RowSource source, const std::vector<uint64_t>& hashes, 
 // `sample`: what lies in `bytes` bytes, one behind the other, such as "image".
 std::vector<int64_t> read_ends(std::shared_ptr<const Hdf5File> file, const std::string& name,
                                const std::vector<uint64_t>& hashes, int64_t bytes, const std::string& sample);
-std::string bytes_in(const StoredRows& rows, Range range);
+std::string bytes_in(const StoredRows& rows, IndexRange range);
 
 // The hashes of the chunks that the first `count` rows are written in, where they are all that there is: those that are
 // stored already, where a chunk is one of the file's, and others computed.

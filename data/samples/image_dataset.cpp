@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-ImageDataset::ImageDataset(std::shared_ptr<const DatasetFile> file, Range part, const DataOptions::Image& size,
+ImageDataset::ImageDataset(std::shared_ptr<const DatasetFile> file, IndexRange part, const DataOptions::Image& size,
                            const Augmentation& augmentation)
     : file_(std::move(file)), part_(part), augmentation_(augmentation) {
   const DatasetHeader& h = file_->header;
@@ -38,7 +38,7 @@ void ImageDataset::read(int64_t epoch, int64_t index, SampleMemory sample) const
   if (!masks) sample_target(file_->header.target).write(*file_, row, labels);
   file_->visit_image(row, [&](const uint8_t* pixels, int64_t image_height, int64_t image_width) {
     const std::vector<uint8_t> classes = masks ? file_->mask(row, image_height, image_width) : std::vector<uint8_t>();
-    const Box box = augmentation_.box(image_height, image_width, height, width, epoch, index);
+    const PixelBox box = augmentation_.box(image_height, image_width, height, width, epoch, index);
     const bool whole = box.left == 0 && box.top == 0 && box.right == width && box.bottom == height &&
                        image_height == height && image_width == width;
     if (whole && !augmentation_.changes()) {

@@ -18,7 +18,7 @@ class ImageDataset final : public Dataset {
  public:
   // `part` of the file's images, cropped and resized to `size` and changed by `augmentation`. Throws
   // ExitCode::kConfig where `size` is needed or not possible.
-  ImageDataset(std::shared_ptr<const DatasetFile> file, Range part, const DataOptions::Image& size = {},
+  ImageDataset(std::shared_ptr<const DatasetFile> file, IndexRange part, const DataOptions::Image& size = {},
                const Augmentation& augmentation = {});
   int64_t size() const override { return part_.size(); }
   const DataSpec& spec() const override { return spec_; }
@@ -30,7 +30,7 @@ class ImageDataset final : public Dataset {
   void write_labels(const uint8_t* mask, int32_t* labels) const;
 
   std::shared_ptr<const DatasetFile> file_;
-  Range part_;
+  IndexRange part_;
   Augmentation augmentation_;
   DataSpec spec_;
   std::vector<float> normalised_;  // [channels, 256]: (byte / 255 - mean) / std, rounded once from fp64

@@ -9,7 +9,8 @@
 
 namespace lockstep {
 
-LabelledText::LabelledText(std::shared_ptr<const DatasetFile> file, Range records, int64_t context, int64_t buckets)
+LabelledText::LabelledText(std::shared_ptr<const DatasetFile> file, IndexRange records, int64_t context,
+                           int64_t buckets)
     : file_(std::move(file)), tokens_(file_), first_(records.begin), context_(context) {
   const DatasetHeader& h = file_->header;
   check(h.records.labelled && records.begin >= 0 && records.end <= h.records.count && !records.empty() && context > 0 &&
@@ -18,7 +19,7 @@ LabelledText::LabelledText(std::shared_ptr<const DatasetFile> file, Range record
   begins_.reserve(static_cast<size_t>(records.size()));
   lengths_.reserve(static_cast<size_t>(records.size()));
   int64_t number = 0;
-  visit_records(*file_, [&](Range tokens) {
+  visit_records(*file_, [&](IndexRange tokens) {
     const int64_t record = number++;
     if (record < records.begin || record >= records.end) return;
     begins_.push_back(tokens.begin);

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-PackedDataset::PackedDataset(std::shared_ptr<const TokenSource> source, Range records, PackingOptions options)
+PackedDataset::PackedDataset(std::shared_ptr<const TokenSource> source, IndexRange records, PackingOptions options)
     : source_(std::move(source)), options_(std::move(options)) {
   const int64_t context = options_.context;
   check(context > 0 && context <= INT32_MAX && records.begin >= 0 && records.end <= source_->records(), "samples of ",
@@ -33,9 +33,9 @@ PackedDataset::PackedDataset(std::shared_ptr<const TokenSource> source, Range re
 
 int64_t PackedDataset::size() const { return static_cast<int64_t>(options_.pad ? pieces_.size() : ends_.size()); }
 
-void PackedDataset::cut(Range records) {
+void PackedDataset::cut(IndexRange records) {
   int64_t number = 0;
-  source_->visit_records([&](Range tokens) {
+  source_->visit_records([&](IndexRange tokens) {
     const int64_t record = number++;
     if (record < records.begin || record >= records.end) return;
     const int64_t end = masked() ? tokens.end : tokens.end - 1;  // the last token has none after it

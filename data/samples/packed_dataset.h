@@ -29,7 +29,7 @@ struct PackingOptions {
 class PackedDataset final : public Dataset {
  public:
   // Uses the records [records.begin, records.end) of the source. Throws ExitCode::kConfig if none of them has a label.
-  PackedDataset(std::shared_ptr<const TokenSource> source, Range records, PackingOptions options);
+  PackedDataset(std::shared_ptr<const TokenSource> source, IndexRange records, PackingOptions options);
   int64_t size() const override;
   // "tokens" and "labels" [context]; if packed or masked also "documents" and "positions" (core/nn/attention_scope.h).
   // What is left of a sample is token 0, no target, and a document of its own.
@@ -46,7 +46,7 @@ class PackedDataset final : public Dataset {
   };
   bool masked() const { return options_.mask > 0; }
   bool tells_documents() const { return !options_.pad || masked(); }
-  void cut(Range records);
+  void cut(IndexRange records);
   void fill();
   Piece piece_at(int64_t epoch, int64_t place) const;
 

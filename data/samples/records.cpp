@@ -32,7 +32,7 @@ RecordsHeader read_records_header(const Hdf5File& file, int64_t tokens) {
 void open_records(const std::shared_ptr<const Hdf5File>& file, int64_t memory_bytes, DatasetFile& out) {
   const RecordsHeader& records = out.header.records;
   if (records.count == 0) return;
-  auto check_ends = [path = out.path, last = records.count - 1, tokens = out.header.tokens](Range rows,
+  auto check_ends = [path = out.path, last = records.count - 1, tokens = out.header.tokens](IndexRange rows,
                                                                                             const uint8_t* bytes) {
     const auto* ends = reinterpret_cast<const int64_t*>(bytes);
     int64_t before = rows.begin;  // no record is empty, so record i ends beyond token i
@@ -44,7 +44,7 @@ void open_records(const std::shared_ptr<const Hdf5File>& file, int64_t memory_by
   out.record_ends =
       std::make_unique<StoredRows>(stored_rows(file, "record_ends"), records.end_hashes, memory_bytes / 4, check_ends);
   if (records.target_hashes.empty()) return;
-  auto check_targets = [path = out.path](Range rows, const uint8_t* bytes) {
+  auto check_targets = [path = out.path](IndexRange rows, const uint8_t* bytes) {
     const auto* at = std::find_if(bytes, bytes + rows.size(), [](uint8_t t) { return t > 1; });
     require(at == bytes + rows.size(), ExitCode::kBadData, path, ": the target mark of token ",
             rows.begin + (at - bytes), " is neither 0 nor 1");
@@ -53,17 +53,18 @@ void open_records(const std::shared_ptr<const Hdf5File>& file, int64_t memory_by
                                              check_targets);
 }
 
-void visit_records(const DatasetFile& file, const std::function<void(Range tokens)>& use) {
+void visit_records(const DatasetFile& file, const std::function<void(IndexRange tokens)>& use) {
   visit_records(file, {0, file.header.records.count}, use);
 }
 
-void visit_records(const DatasetFile& file, Range records, const std::function<void(Range tokens)>& use) {
+void visit_records(const DatasetFile& file, IndexRange records, const std::function<void(IndexRange tokens)>& use) {
   if (records.empty()) return;
   int64_t begin = 0;
   if (records.begin > 0)
-    file.record_ends->visit({records.begin - 1, records.begin},
-                            [&](Range, const uint8_t* bytes) { begin = *reinterpret_cast<const int64_t*>(bytes); });
-  file.record_ends->visit(records, [&](Range rows, const uint8_t* bytes) {
+    file.record_ends->visit({records.begin - 1, records.begin}, [&](IndexRange, const uint8_t* bytes) {
+      begin = *reinterpret_cast<const int64_t*>(bytes);
+    });
+  file.record_ends->visit(records, [&](IndexRange rows, const uint8_t* bytes) {
     const auto* ends = reinterpret_cast<const int64_t*>(bytes);
     for (int64_t i = 0; i < rows.size(); begin = ends[i++]) {
       require(ends[i] > begin, ExitCode::kBadData, file.path, ": record ", rows.begin + i, " ends at token ", ends[i],
@@ -73,7 +74,7 @@ void visit_records(const DatasetFile& file, Range records, const std::function<v
   });
 }
 
-Range records_of(const DatasetHeader& h, Range samples) {
+IndexRange records_of(const DatasetHeader& h, IndexRange samples) {
   const int64_t each = h.records.paired ? 2 : 1;
   return {samples.begin * each, samples.end * each};
 }

@@ -61,7 +61,7 @@ class SampleKind {
   virtual std::vector<StoredList> lists(const DatasetHeader& header) const = 0;
   virtual int64_t samples(const DatasetHeader& header) const = 0;
   virtual int64_t rows_per_chunk(const DatasetHeader& header) const = 0;
-  virtual Range rows_of(const DatasetHeader& header, Range samples) const { return samples; }
+  virtual IndexRange rows_of(const DatasetHeader& header, IndexRange samples) const { return samples; }
 
   // Opens what a file of this header holds. Throws ExitCode::kBadData naming the file.
   virtual void open(const std::shared_ptr<const Hdf5File>& file, int64_t memory_bytes, DatasetFile& out) const = 0;

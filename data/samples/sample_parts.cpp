@@ -17,7 +17,7 @@ SampleParts record_parts(const std::shared_ptr<const TokenSource>& source, const
       "data.packing out");
   require(o.mask == 0 || o.packing == Packing::kPad, ExitCode::kConfig,
           "data.mask is set: it takes data.packing: windows or pad");
-  return {source->records(), "records", [source, o](Range r, PartUse use) {
+  return {source->records(), "records", [source, o](IndexRange r, PartUse use) {
             return std::make_shared<PackedDataset>(
                 source, r,
                 PackingOptions{o.context, o.ignore_tokens, o.packing == Packing::kPad, o.buckets,
@@ -39,7 +39,7 @@ SampleParts text_parts(const std::shared_ptr<const TokenSource>& source, const D
   require(o.buckets == 1 || o.packing == Packing::kPad, ExitCode::kConfig, "data.buckets is ", o.buckets,
           ", but samples are of one length: set data.packing to pad, or leave data.buckets out");
   if (o.packing != Packing::kWindows) return record_parts(source, o);
-  return {source->size(), "tokens", [source, o](Range r, PartUse use) {
+  return {source->size(), "tokens", [source, o](IndexRange r, PartUse use) {
             return std::make_shared<TokenDataset>(
                 source, r, WindowOptions{o.context, o.ignore_tokens, use.training, use.seed, o.mask});
           }};
@@ -53,11 +53,11 @@ SampleParts labelled_text_parts(const std::shared_ptr<const DatasetFile>& file, 
   require(o.ignore_tokens.empty(), ExitCode::kConfig,
           "data.ignore_tokens is set, but the targets are labels, not tokens: leave it out");
   return {file->header.records.count, "records",
-          [file, o](Range r, PartUse) { return std::make_shared<LabelledText>(file, r, o.context, o.buckets); }};
+          [file, o](IndexRange r, PartUse) { return std::make_shared<LabelledText>(file, r, o.context, o.buckets); }};
 }
 
 SampleParts plain_parts(int64_t count, const DataOptions& o,
-                        std::function<std::shared_ptr<const Dataset>(Range rows, PartUse use)> make) {
+                        std::function<std::shared_ptr<const Dataset>(IndexRange rows, PartUse use)> make) {
   require(o.context == 0, ExitCode::kConfig, "data.context is ", o.context, ", but the data is no text: leave it out");
   require(o.ignore_tokens.empty(), ExitCode::kConfig,
           "data.ignore_tokens is set, but the data is no text: leave it out");

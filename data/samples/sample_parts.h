@@ -25,7 +25,7 @@ struct PartUse {
 struct SampleParts {
   int64_t rows = 0;  // what the data is split by
   std::string unit;  // in messages: "records"
-  std::function<std::shared_ptr<const Dataset>(Range rows, PartUse use)> make;
+  std::function<std::shared_ptr<const Dataset>(IndexRange rows, PartUse use)> make;
 };
 
 // Text: windows of the tokens, or records, as data.packing says.
@@ -34,7 +34,7 @@ SampleParts text_parts(const std::shared_ptr<const TokenSource>& source, const D
 SampleParts labelled_text_parts(const std::shared_ptr<const DatasetFile>& file, const DataOptions& options);
 // So many samples of what is no text.
 SampleParts plain_parts(int64_t count, const DataOptions& options,
-                        std::function<std::shared_ptr<const Dataset>(Range rows, PartUse use)> make);
+                        std::function<std::shared_ptr<const Dataset>(IndexRange rows, PartUse use)> make);
 // The spec of images or rows with an input of this shape, and targets as the file says.
 DataSpec spec_of(const DatasetFile& file, TensorSpec input, const std::string& unit);
 

@@ -26,7 +26,7 @@ class TargetCopy {
  public:
   virtual ~TargetCopy() = default;
   // `labels`: as of SampleWriter::append.
-  virtual void append(const DatasetFile& file, Range samples, const std::vector<int32_t>& labels) = 0;
+  virtual void append(const DatasetFile& file, IndexRange samples, const std::vector<int32_t>& labels) = 0;
   // With `measures`, numbers have a mean and deviation of their own.
   virtual void close(Hdf5File& file, bool measures, DatasetHeader& header) = 0;
 };

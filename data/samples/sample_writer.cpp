@@ -11,11 +11,11 @@ std::unique_ptr<SampleWriter> make_sample_writer(NewDataset dataset) {
   return kind.writer(std::move(dataset));
 }
 
-void copy_samples(const std::shared_ptr<const DatasetFile>& file, Range samples, const std::vector<int32_t>& labels,
-                  SampleWriter& to, const std::function<void(int64_t end)>& done) {
+void copy_samples(const std::shared_ptr<const DatasetFile>& file, IndexRange samples,
+                  const std::vector<int32_t>& labels, SampleWriter& to, const std::function<void(int64_t end)>& done) {
   constexpr int64_t kSamplesAtOnce = 256;
   const int64_t step = sample_kind(file->header.kind).is_one_sequence(*file) ? kTokensAtOnce : kSamplesAtOnce;
-  for (Range now = samples; now.begin < samples.end; now.begin = now.end) {
+  for (IndexRange now = samples; now.begin < samples.end; now.begin = now.end) {
     now.end = std::min(samples.end, now.begin + step);
     to.append(file, now, labels);
     done(now.end);

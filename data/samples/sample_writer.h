@@ -33,7 +33,7 @@ class SampleWriter {
   virtual ~SampleWriter() = default;
   // Appends samples of a file, as sample_count() counts them, with their targets. `labels`: the new number of each of
   // the file's labels, not of masks; empty: they stay.
-  virtual void append(const std::shared_ptr<const DatasetFile>& file, Range samples,
+  virtual void append(const std::shared_ptr<const DatasetFile>& file, IndexRange samples,
                       const std::vector<int32_t>& labels) = 0;
   // The file is complete, under its temporary name. Throws ExitCode::kBadData for images of which none has a box.
   virtual void close() = 0;
@@ -44,7 +44,7 @@ std::unique_ptr<SampleWriter> make_sample_writer(NewDataset dataset);
 constexpr int64_t kCopyMemory = 16 << 20;   // bytes of a file that is copied from, in memory
 constexpr int64_t kTokensAtOnce = 1 << 18;  // of one long sequence
 // Appends some at a time and calls done(end of those that are copied) after each time.
-void copy_samples(const std::shared_ptr<const DatasetFile>& file, Range samples, const std::vector<int32_t>& labels,
-                  SampleWriter& to, const std::function<void(int64_t end)>& done);
+void copy_samples(const std::shared_ptr<const DatasetFile>& file, IndexRange samples,
+                  const std::vector<int32_t>& labels, SampleWriter& to, const std::function<void(int64_t end)>& done);
 
 }  // namespace lockstep

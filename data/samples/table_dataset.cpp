@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-TableDataset::TableDataset(std::shared_ptr<const DatasetFile> file, Range part) : file_(std::move(file)), part_(part) {
+TableDataset::TableDataset(std::shared_ptr<const DatasetFile> file, IndexRange part)
+    : file_(std::move(file)), part_(part) {
   const DatasetHeader& h = file_->header;
   check(part.begin >= 0 && part.end <= h.images[0] && !part.empty(), "rows [", part.begin, ", ", part.end, ") of ",
         h.images[0]);
@@ -19,7 +20,7 @@ void TableDataset::read(int64_t, int64_t index, SampleMemory sample) const {
   const int64_t row = part_.begin + index;
   const DatasetHeader& h = file_->header;
   float* out = static_cast<float*>(sample[0]);
-  file_->rows->visit({row, row + 1}, [&](Range, const uint8_t* bytes) {
+  file_->rows->visit({row, row + 1}, [&](IndexRange, const uint8_t* bytes) {
     const float* values = reinterpret_cast<const float*>(bytes);
     const std::vector<int64_t>& stored = file_->feature_of;
     for (size_t c = 0; c < h.mean.size(); ++c) {

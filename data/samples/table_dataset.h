@@ -14,7 +14,7 @@ namespace lockstep {
 
 class TableDataset final : public Dataset {
  public:
-  TableDataset(std::shared_ptr<const DatasetFile> file, Range part);
+  TableDataset(std::shared_ptr<const DatasetFile> file, IndexRange part);
   int64_t size() const override { return part_.size(); }
   const DataSpec& spec() const override { return spec_; }
   Hash128 identity() const override { return file_->header.identity; }
@@ -23,7 +23,7 @@ class TableDataset final : public Dataset {
 
  private:
   std::shared_ptr<const DatasetFile> file_;
-  Range part_;
+  IndexRange part_;
   std::vector<double> centres_;  // of the features: DatasetHeader::centre
   DataSpec spec_;
 };

@@ -43,7 +43,7 @@ void inspect_sequence(const DatasetFile& file, std::vector<uint8_t>& used, const
   const StoredRows& rows = *file.rows;
   for (int64_t chunk = 0; chunk < rows.chunks(); ++chunk) {
     rows.visit(rows.rows_of(chunk),
-               [&](Range part, const uint8_t* bytes) { mark_used(bytes, part.size(), rows.row_bytes(), used); });
+               [&](IndexRange part, const uint8_t* bytes) { mark_used(bytes, part.size(), rows.row_bytes(), used); });
     if (progress) progress(rows.rows_of(chunk).end, rows.size());
   }
 }
@@ -58,12 +58,12 @@ void inspect_records(const DatasetFile& file, DatasetReport& report, std::vector
   const bool compares = h.count <= kMostCompared;
   const int64_t width = file.rows->row_bytes();
   int64_t told = 0, record = 0;
-  visit_records(file, [&](Range tokens) {
+  visit_records(file, [&](IndexRange tokens) {
     const bool first = record++ % 2 == 0;
     ++lengths[tokens.size()];
     if (h.paired) ++(first ? chosen : rejected)[tokens.size()];
     std::optional<Hasher128> pieces;  // of a record that lies in several chunks
-    file.rows->visit(tokens, [&](Range piece, const uint8_t* bytes) {
+    file.rows->visit(tokens, [&](IndexRange piece, const uint8_t* bytes) {
       mark_used(bytes, piece.size(), width, used);
       if (!compares) return;
       const auto size = static_cast<size_t>(piece.size() * width);
@@ -90,7 +90,7 @@ void inspect_records(const DatasetFile& file, DatasetReport& report, std::vector
   if (h.paired) report.pairs = h.count / 2;
   report.median_chosen = median_of(chosen), report.median_rejected = median_of(rejected);
   if (file.targets)
-    file.targets->visit({0, file.targets->size()}, [&](Range piece, const uint8_t* bytes) {
+    file.targets->visit({0, file.targets->size()}, [&](IndexRange piece, const uint8_t* bytes) {
       report.targets += std::count(bytes, bytes + piece.size(), 1);
     });
 }
@@ -102,11 +102,11 @@ std::string decoded(const Vocabulary* vocabulary, const std::vector<int32_t>& id
   return out;
 }
 
-Range tokens_of(const DatasetFile& file, int64_t index) {
+IndexRange tokens_of(const DatasetFile& file, int64_t index) {
   const int64_t tokens = file.header.tokens, records = file.header.records.count;
   if (records == 0) return {index * kShownTokens, std::min(tokens, (index + 1) * kShownTokens)};
   std::vector<int64_t> ends;  // of the record before, and its own
-  file.record_ends->visit({std::max<int64_t>(0, index - 1), index + 1}, [&](Range rows, const uint8_t* bytes) {
+  file.record_ends->visit({std::max<int64_t>(0, index - 1), index + 1}, [&](IndexRange rows, const uint8_t* bytes) {
     const auto* values = reinterpret_cast<const int64_t*>(bytes);
     ends.insert(ends.end(), values, values + rows.size());
   });
@@ -125,7 +125,7 @@ void require_text(const DatasetFile& file, int64_t index) {
 }
 
 // What `text` of a ShownText is, and how many targets are in it.
-std::pair<std::string, int64_t> marked_text(const FileTokens& source, Range tokens) {
+std::pair<std::string, int64_t> marked_text(const FileTokens& source, IndexRange tokens) {
   std::vector<int32_t> ids(static_cast<size_t>(tokens.size()));
   std::vector<uint8_t> marks(ids.size(), 1);
   source.read(tokens, ids.data());
@@ -198,7 +198,7 @@ ShownText show_text(const std::shared_ptr<const DatasetFile>& file, int64_t inde
   require_text(*file, index);
   const FileTokens source(file);
   const bool paired = file->header.records.paired;
-  const Range tokens = tokens_of(*file, paired ? 2 * index : index);
+  const IndexRange tokens = tokens_of(*file, paired ? 2 * index : index);
   auto [text, targets] = marked_text(source, tokens);
   ShownText out{tokens.begin, tokens.end, targets, std::move(text)};
   if (paired) {

@@ -21,9 +21,9 @@ void widen(const uint8_t* bytes, int64_t count, int32_t* out) {
 
 }  // namespace
 
-void FileTokens::read(Range tokens, int32_t* out) const {
+void FileTokens::read(IndexRange tokens, int32_t* out) const {
   const StoredRows& rows = *file_->rows;
-  rows.visit(tokens, [&](Range piece, const uint8_t* bytes) {
+  rows.visit(tokens, [&](IndexRange piece, const uint8_t* bytes) {
     int32_t* to = out + (piece.begin - tokens.begin);
     switch (rows.row_bytes()) {
       case 1: return widen<uint8_t>(bytes, piece.size(), to);
@@ -35,20 +35,20 @@ void FileTokens::read(Range tokens, int32_t* out) const {
     for (int64_t i = 0; i < tokens.size(); ++i) out[i] = file_->token_of[static_cast<size_t>(out[i])];
 }
 
-void FileTokens::read_targets(Range tokens, uint8_t* out) const {
-  file_->targets->visit(tokens, [&](Range piece, const uint8_t* bytes) {
+void FileTokens::read_targets(IndexRange tokens, uint8_t* out) const {
+  file_->targets->visit(tokens, [&](IndexRange piece, const uint8_t* bytes) {
     std::copy(bytes, bytes + piece.size(), out + (piece.begin - tokens.begin));
   });
 }
 
-void FileTokens::visit_records(const std::function<void(Range tokens)>& use) const {
+void FileTokens::visit_records(const std::function<void(IndexRange tokens)>& use) const {
   int64_t record = 0;
-  lockstep::visit_records(*file_, [&](Range tokens) {
+  lockstep::visit_records(*file_, [&](IndexRange tokens) {
     if (record++ % 2 == 0 || !paired()) use(tokens);
   });
 }
 
-void ignore_labels(const TokenSource& source, Range tokens, const std::vector<int64_t>& ignored, int32_t* labels) {
+void ignore_labels(const TokenSource& source, IndexRange tokens, const std::vector<int64_t>& ignored, int32_t* labels) {
   if (!ignored.empty())
     for (int64_t i = 0; i < tokens.size(); ++i)
       if (std::binary_search(ignored.begin(), ignored.end(), int64_t{labels[i]})) labels[i] = kIgnoreIndex;
@@ -59,7 +59,7 @@ void ignore_labels(const TokenSource& source, Range tokens, const std::vector<in
     if (!marks[i]) labels[i] = kIgnoreIndex;
 }
 
-TokenDataset::TokenDataset(std::shared_ptr<const TokenSource> source, Range part, WindowOptions options)
+TokenDataset::TokenDataset(std::shared_ptr<const TokenSource> source, IndexRange part, WindowOptions options)
     : source_(std::move(source)), part_(part), options_(std::move(options)) {
   int64_t context = options_.context, tokens = part_.size();
   check(context > 0 && part_.begin >= 0 && part_.end <= source_->size(), "windows of ", context, " tokens in [",

@@ -21,13 +21,13 @@ class TokenSource {
   virtual int64_t vocabulary_size() const = 0;
   virtual const Vocabulary* vocabulary() const = 0;
   virtual Hash128 identity() const = 0;
-  virtual void read(Range tokens, int32_t* out) const = 0;  // callable from any thread
-  virtual bool has_targets() const { return false; }        // is the loss on some of the tokens only?
+  virtual void read(IndexRange tokens, int32_t* out) const = 0;  // callable from any thread
+  virtual bool has_targets() const { return false; }             // is the loss on some of the tokens only?
   // 1 for each token that is a target, else 0; where has_targets(). Callable from any thread.
-  virtual void read_targets(Range tokens, uint8_t* out) const {}
+  virtual void read_targets(IndexRange tokens, uint8_t* out) const {}
   virtual int64_t records() const { return 0; }  // 0: it is one text
   virtual bool paired() const { return false; }  // are there texts between its records that are none of them?
-  virtual void visit_records(const std::function<void(Range tokens)>& use) const {}  // in order
+  virtual void visit_records(const std::function<void(IndexRange tokens)>& use) const {}  // in order
 };
 
 class FileTokens final : public TokenSource {
@@ -37,20 +37,20 @@ class FileTokens final : public TokenSource {
   int64_t vocabulary_size() const override { return file_->header.vocabulary_size; }
   const Vocabulary* vocabulary() const override { return file_->header.vocabulary.get(); }
   Hash128 identity() const override { return file_->header.identity; }
-  void read(Range tokens, int32_t* out) const override;
+  void read(IndexRange tokens, int32_t* out) const override;
   bool has_targets() const override { return file_->targets != nullptr; }
-  void read_targets(Range tokens, uint8_t* out) const override;
+  void read_targets(IndexRange tokens, uint8_t* out) const override;
   // Of pairs, those that were chosen.
   int64_t records() const override { return file_->header.records.count / (paired() ? 2 : 1); }
   bool paired() const override { return file_->header.records.paired; }
-  void visit_records(const std::function<void(Range tokens)>& use) const override;
+  void visit_records(const std::function<void(IndexRange tokens)>& use) const override;
 
  private:
   std::shared_ptr<const DatasetFile> file_;
 };
 
 // Makes kIgnoreIndex of the labels of `tokens` that are among `ignored`, which is sorted, or are no targets.
-void ignore_labels(const TokenSource& source, Range tokens, const std::vector<int64_t>& ignored, int32_t* labels);
+void ignore_labels(const TokenSource& source, IndexRange tokens, const std::vector<int64_t>& ignored, int32_t* labels);
 
 // Masked language modelling (Devlin et al., "BERT", 2019). Each of the sample's first `count` tokens is a target with
 // probability `share`, a function of (seed, epoch, sample, position), and the only kind of target: `targets` is what it
@@ -80,7 +80,7 @@ struct WindowOptions {
 class TokenDataset final : public Dataset {
  public:
   // Uses `part` of the source's tokens. Throws ExitCode::kConfig if it is too short for one sample.
-  TokenDataset(std::shared_ptr<const TokenSource> source, Range part, WindowOptions options);
+  TokenDataset(std::shared_ptr<const TokenSource> source, IndexRange part, WindowOptions options);
   int64_t size() const override { return size_; }
   const DataSpec& spec() const override { return spec_; }
   Hash128 identity() const override { return source_->identity(); }
@@ -90,7 +90,7 @@ class TokenDataset final : public Dataset {
 
  private:
   std::shared_ptr<const TokenSource> source_;
-  Range part_;
+  IndexRange part_;
   WindowOptions options_;
   DataSpec spec_;
   int64_t size_ = 0;

@@ -28,9 +28,9 @@ class Verification {
     for (const Part& p : parts) total += p.rows->size() * p.rows->row_bytes();
     for (const Part& p : parts)
       for (int64_t chunk = 0; chunk < p.rows->chunks(); ++chunk) {
-        const Range rows = p.rows->rows_of(chunk);
+        const IndexRange rows = p.rows->rows_of(chunk);
         try {
-          p.rows->visit(rows, [](Range, const uint8_t*) {});
+          p.rows->visit(rows, [](IndexRange, const uint8_t*) {});
         } catch (const Error& e) {
           failed(e);
           out_.damaged.push_back(
@@ -61,7 +61,7 @@ void read_each(const std::string& path, Verification& verification) {
   std::vector<std::unique_ptr<StoredRows>> rows;
   const auto add = [&](const std::string& name, const std::vector<uint64_t>& hashes) {
     if (hashes.empty()) return;
-    rows.push_back(std::make_unique<StoredRows>(stored_rows(file, name), hashes, 0, [](Range, const uint8_t*) {}));
+    rows.push_back(std::make_unique<StoredRows>(stored_rows(file, name), hashes, 0, [](IndexRange, const uint8_t*) {}));
     parts.push_back({name, rows.back().get()});
   };
   const SampleKind& kind = sample_kind(h.kind);
@@ -88,7 +88,7 @@ DatasetCheck verify_dataset(const std::string& path, const ProgressCallback& pro
       else out.chunks += static_cast<int64_t>(list.hashes->size());  // it was read whole
     }
     verification.read(parts);
-    if (out.whole()) visit_records(*file, [](Range) {});  // their order, across chunks
+    if (out.whole()) visit_records(*file, [](IndexRange) {});  // their order, across chunks
     return out;
   } catch (const Error& e) {
     verification.failed(e);

@@ -13,12 +13,12 @@ struct RaggedEnds {
   std::vector<int64_t> ends;     // of each sample's part, in rows of the dataset; empty where every sample has one row
   std::vector<uint64_t> hashes;  // XXH3-64 of each chunk of the dataset that holds the ends
 
-  Range of(int64_t sample) const {
+  IndexRange of(int64_t sample) const {
     const auto i = static_cast<size_t>(sample);
     return {i == 0 ? 0 : ends[i - 1], ends[i]};
   }
   // The rows of some samples, which lie one behind the other.
-  Range of(Range samples) const {
+  IndexRange of(IndexRange samples) const {
     if (ends.empty() || samples.empty()) return samples;
     return {of(samples.begin).begin, of(samples.end - 1).end};
   }

@@ -19,7 +19,7 @@ int64_t RowSource::row_bytes() const {
 RowSource stored_rows(std::shared_ptr<const Hdf5File> file, const std::string& name) {
   const Hdf5Info info = file->info(name);
   RowSource out{file->path(), name, info.shape, info.type, info.chunk_rows, {}};
-  out.read = [file = std::move(file), name, type = info.type](Range rows, uint8_t* to) {
+  out.read = [file = std::move(file), name, type = info.type](IndexRange rows, uint8_t* to) {
     file->read(name, type, rows, to);
   };
   return out;
@@ -48,13 +48,13 @@ StoredRows::StoredRows(RowSource source, std::vector<uint64_t> hashes, int64_t m
   }
 }
 
-Range StoredRows::rows_of(int64_t chunk_index) const {
+IndexRange StoredRows::rows_of(int64_t chunk_index) const {
   int64_t first = chunk_index * source_.chunk_rows;
   return {first, std::min(first + source_.chunk_rows, size())};
 }
 
 void StoredRows::load(int64_t chunk_index, uint8_t* to) const {
-  Range rows = rows_of(chunk_index);
+  IndexRange rows = rows_of(chunk_index);
   source_.read(rows, to);
   require(hash64(to, static_cast<size_t>(rows.size() * row_bytes_)) == hashes_[static_cast<size_t>(chunk_index)],
           ExitCode::kBadData, source_.path, ": dataset '", source_.name, "', rows [", rows.begin, ", ", rows.end,

@@ -23,7 +23,7 @@ struct RowSource {
   Shape shape;             // rows first
   StoredType type = StoredType::kUInt8;
   int64_t chunk_rows = 0;  // what one hash covers
-  std::function<void(Range rows, uint8_t* to)> read;
+  std::function<void(IndexRange rows, uint8_t* to)> read;
   std::string remedy = "restore the file or import it again";  // where a hash differs
 
   int64_t row_bytes() const;
@@ -33,7 +33,7 @@ RowSource stored_rows(std::shared_ptr<const Hdf5File> file, const std::string& n
 class StoredRows {
  public:
   // Called with each chunk's rows before they are used; throws on invalid values.
-  using Check = std::function<void(Range rows, const uint8_t* bytes)>;
+  using Check = std::function<void(IndexRange rows, const uint8_t* bytes)>;
   // `hashes`: XXH3-64 of each chunk's bytes. Throws ExitCode::kBadData naming file, dataset and rows.
   StoredRows(RowSource source, std::vector<uint64_t> hashes, int64_t memory_bytes, Check check);
   const std::string& name() const { return source_.name; }  // of the dataset
@@ -41,16 +41,16 @@ class StoredRows {
   int64_t row_bytes() const { return row_bytes_; }
   int64_t chunk_rows() const { return source_.chunk_rows; }
   int64_t chunks() const { return static_cast<int64_t>(hashes_.size()); }
-  Range rows_of(int64_t chunk_index) const;
+  IndexRange rows_of(int64_t chunk_index) const;
 
   // Calls use(rows, bytes) for the pieces that make up `rows`, in order.
   template <class Use>
-  void visit(Range rows, Use use) const {
+  void visit(IndexRange rows, Use use) const {
     if (!all_.empty()) return use(rows, all_.data() + rows.begin * row_bytes_);
     while (!rows.empty()) {
       int64_t index = rows.begin / source_.chunk_rows, first = index * source_.chunk_rows;
       auto held = chunk(index);
-      Range piece{rows.begin, std::min(rows.end, first + source_.chunk_rows)};
+      IndexRange piece{rows.begin, std::min(rows.end, first + source_.chunk_rows)};
       use(piece, held->data() + (piece.begin - first) * row_bytes_);
       rows.begin = piece.end;
     }

@@ -171,7 +171,7 @@ class Loader::Impl {
     step.micro_count = ceil_div(step.samples, options_.batch_micro);
     step.next = after(c);
     // With buckets the samples of a step are sorted at once.
-    const Range positions{c.position, c.position + step.samples};
+    const IndexRange positions{c.position, c.position + step.samples};
     const bool sorted = dataset_.spec().buckets > 1;
     const std::vector<int64_t> all = sorted ? order_(c.epoch, positions) : std::vector<int64_t>();
     const auto samples_of = [&](int64_t micro) {

@@ -20,8 +20,8 @@ namespace {
 
 // The rows of each part. Those for training are two pieces where a fold lies between them.
 struct Split {
-  std::vector<Range> train;
-  Range validation;
+  std::vector<IndexRange> train;
+  IndexRange validation;
 };
 
 Split split_of(const DataOptions& o, int64_t rows) {
@@ -41,7 +41,7 @@ Split split_of(const DataOptions& o, int64_t rows) {
   } else {
     out.validation = {static_cast<int64_t>(static_cast<double>(rows) * (1.0 - o.validation)), rows};
   }
-  for (Range r : {Range{0, out.validation.begin}, Range{out.validation.end, rows}})
+  for (IndexRange r : {IndexRange{0, out.validation.begin}, IndexRange{out.validation.end, rows}})
     if (!r.empty()) out.train.push_back(r);
   return out;
 }
@@ -50,16 +50,16 @@ Datasets parts_of(const SampleParts& samples, const DataOptions& o, uint64_t see
   const auto& [rows, unit, part] = samples;
   const Split split = split_of(o, rows);
   // A fold's neighbours are joined, each with random numbers of its own.
-  const auto joined = [&](const std::vector<Range>& ranges, bool training) {
+  const auto joined = [&](const std::vector<IndexRange>& ranges, bool training) {
     std::vector<std::shared_ptr<const Dataset>> pieces;
-    for (Range r : ranges) pieces.push_back(part(r, training ? PartUse{true, seed + pieces.size()} : PartUse{}));
+    for (IndexRange r : ranges) pieces.push_back(part(r, training ? PartUse{true, seed + pieces.size()} : PartUse{}));
     return pieces.size() == 1 ? pieces[0]
                               : std::make_shared<Mixture>(std::move(pieces), MixtureOptions{.of_one = true});
   };
   Datasets out;
   if (o.measured) {
     out.measured = *o.measured;
-    std::vector<Range> ranges = split.train;
+    std::vector<IndexRange> ranges = split.train;
     if (out.measured == DataPart::kAll) ranges = {{0, rows}};
     if (out.measured == DataPart::kValidation) ranges = {split.validation};
     if (!ranges.empty() && !ranges[0].empty()) out.train = out.validation = joined(ranges, false);
@@ -290,7 +290,7 @@ class SyntheticImagesSource final : public DataSource {
                 .with_range(1, 1 << 30)};
   }
   Datasets open(const DataOptions& o, uint64_t seed) const override {
-    const auto make = [&](Range part, PartUse) { return std::make_shared<SyntheticImages>(o.synthetic, part); };
+    const auto make = [&](IndexRange part, PartUse) { return std::make_shared<SyntheticImages>(o.synthetic, part); };
     return parts_of(plain_parts(o.synthetic.images, o, make), o, seed);
   }
 };
@@ -307,7 +307,7 @@ class SyntheticShapesSource final : public DataSource {
                 .with_range(1, 1 << 14)};
   }
   Datasets open(const DataOptions& o, uint64_t seed) const override {
-    const auto make = [&](Range part, PartUse) { return std::make_shared<SyntheticShapes>(o.synthetic, part); };
+    const auto make = [&](IndexRange part, PartUse) { return std::make_shared<SyntheticShapes>(o.synthetic, part); };
     return parts_of(plain_parts(o.synthetic.images, o, make), o, seed);
   }
 };

@@ -15,7 +15,7 @@ SampleOrder::SampleOrder(const Dataset& data, const OrderOptions& options)
       size_(data.size()),
       pool_size_(options.whole ? size_ : std::min(size_, options.step * std::min(options.pool, size_))) {}
 
-std::vector<int64_t> SampleOrder::operator()(int64_t epoch, Range positions) const {
+std::vector<int64_t> SampleOrder::operator()(int64_t epoch, IndexRange positions) const {
   trace_mark();
   check(positions.begin >= 0 && positions.begin <= positions.end && positions.end <= size_, "positions [",
         positions.begin, ", ", positions.end, ") of ", size_);

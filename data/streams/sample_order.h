@@ -28,7 +28,7 @@ class SampleOrder {
  public:
   SampleOrder(const Dataset& data, const OrderOptions& options);
   // The samples at positions of an epoch.
-  std::vector<int64_t> operator()(int64_t epoch, Range positions) const;
+  std::vector<int64_t> operator()(int64_t epoch, IndexRange positions) const;
 
  private:
   struct Pool {

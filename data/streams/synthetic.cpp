@@ -27,7 +27,7 @@ Hash128 SyntheticTokens::identity() const {
   return hash128(str("synthetic tokens ", options_.tokens, " vocabulary ", options_.vocabulary));
 }
 
-void SyntheticTokens::read(Range tokens, int32_t* out) const {
+void SyntheticTokens::read(IndexRange tokens, int32_t* out) const {
   for (int64_t i = tokens.begin; i < tokens.end;) {
     uint64_t random = draw(1, i / kRun), vocabulary = static_cast<uint64_t>(options_.vocabulary);
     uint64_t start = (random >> 2) % vocabulary, step = 1 + random % 4;
@@ -36,7 +36,7 @@ void SyntheticTokens::read(Range tokens, int32_t* out) const {
   }
 }
 
-SyntheticImageSet::SyntheticImageSet(int64_t images, Range part, DataSpec spec)
+SyntheticImageSet::SyntheticImageSet(int64_t images, IndexRange part, DataSpec spec)
     : images_(images), part_(part), spec_(std::move(spec)) {
   check(part.begin >= 0 && part.end <= images && !part.empty(), "images [", part.begin, ", ", part.end, ") of ",
         images);
@@ -47,7 +47,7 @@ void SyntheticImageSet::read(int64_t, int64_t index, SampleMemory sample) const 
   draw_image(part_.begin + index, static_cast<float*>(sample[0]), static_cast<int32_t*>(sample[1]));
 }
 
-SyntheticImages::SyntheticImages(const DataOptions::Synthetic& o, Range part)
+SyntheticImages::SyntheticImages(const DataOptions::Synthetic& o, IndexRange part)
     : SyntheticImageSet(
           o.images, part,
           {{{"images", DType::kFloat32, {o.height, o.width, o.channels}}, {std::string(kLabels), DType::kInt32, {}}},
@@ -72,7 +72,7 @@ void SyntheticImages::draw_image(int64_t image, float* pixels, int32_t* labels) 
   *labels = static_cast<int32_t>(label);
 }
 
-SyntheticShapes::SyntheticShapes(const DataOptions::Synthetic& o, Range part)
+SyntheticShapes::SyntheticShapes(const DataOptions::Synthetic& o, IndexRange part)
     : SyntheticImageSet(o.images, part,
                         {{{"images", DType::kFloat32, {o.height, o.width, 1}},
                           {std::string(kLabels), DType::kInt32, {o.height, o.width}}},

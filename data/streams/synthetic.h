@@ -15,7 +15,7 @@ class SyntheticTokens final : public TokenSource {
   int64_t vocabulary_size() const override { return options_.vocabulary; }
   const Vocabulary* vocabulary() const override { return nullptr; }
   Hash128 identity() const override;
-  void read(Range tokens, int32_t* out) const override;
+  void read(IndexRange tokens, int32_t* out) const override;
 
  private:
   DataOptions::Synthetic options_;
@@ -30,18 +30,18 @@ class SyntheticImageSet : public Dataset {
   const Vocabulary* vocabulary() const final { return nullptr; }
 
  protected:
-  SyntheticImageSet(int64_t images, Range part, DataSpec spec);
+  SyntheticImageSet(int64_t images, IndexRange part, DataSpec spec);
   virtual void draw_image(int64_t image, float* pixels, int32_t* labels) const = 0;
 
   int64_t images_;
-  Range part_;
+  IndexRange part_;
   DataSpec spec_;
 };
 
 // Uniform noise, plus a stripe pattern that depends on the label.
 class SyntheticImages final : public SyntheticImageSet {
  public:
-  SyntheticImages(const DataOptions::Synthetic& options, Range part);
+  SyntheticImages(const DataOptions::Synthetic& options, IndexRange part);
   Hash128 identity() const override;
 
  private:
@@ -53,7 +53,7 @@ class SyntheticImages final : public SyntheticImageSet {
 // stripes alone tells them apart.
 class SyntheticShapes final : public SyntheticImageSet {
  public:
-  SyntheticShapes(const DataOptions::Synthetic& options, Range part);
+  SyntheticShapes(const DataOptions::Synthetic& options, IndexRange part);
   Hash128 identity() const override;
 
  private:

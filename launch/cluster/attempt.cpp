@@ -302,7 +302,7 @@ class Attempt {
     r.heard = steady_now();
     const std::string type = text_of(m, "type");
     if (type == "out") {
-      print(r, integer_of(m, "stream", 2), text_of(m, "text"));
+      print_out(r, integer_of(m, "stream", 2), text_of(m, "text"));
     } else if (type == "started") {
       r.process = integer_of(m, "process");
     } else if (type == "state") {
@@ -338,7 +338,7 @@ class Attempt {
   }
 
   // Errors are kept: at the end one of them explains the run.
-  void print(RankView& r, int64_t stream, const std::string& text) const {
+  void print_out(RankView& r, int64_t stream, const std::string& text) const {
     if (stream == 1) {
       std::fwrite(text.data(), 1, text.size(), stdout);
       std::fputc('\n', stdout);

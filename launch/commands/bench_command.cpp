@@ -200,7 +200,7 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
     // step too.
     const MachineLimits limits = breaks_down && device == DeviceType::kCpu ? measure_limits() : MachineLimits{};
     if (breakdown) result = breakdown->text(m.mean_ms, limits) + result;
-    if (comm.rank() == 0) print(result);
+    if (comm.rank() == 0) print_out(result);
   });
 }
 

@@ -58,8 +58,8 @@ class Report {
  private:
   void write(const std::string& name, const std::string& status, std::string text, ExitCode code) const {
     if (as_json_) {
-      print(json_line({{"check", name}, {"status", status}, {"text", text}, {"code", static_cast<int64_t>(code)}}) +
-            "\n");
+      print_out(json_line({{"check", name}, {"status", status}, {"text", text}, {"code", static_cast<int64_t>(code)}}) +
+                "\n");
       return;
     }
     for (size_t at; (at = text.find('\n')) != text.npos;) text.replace(at, 1, "; ");
@@ -67,7 +67,7 @@ class Report {
       word.resize(std::max(word.size() + 2, width), ' ');
       return word;
     };
-    print(str(padded(status, 9), padded(name, 15), text, "\n"));
+    print_out(str(padded(status, 9), padded(name, 15), text, "\n"));
   }
 
   const bool as_json_;

@@ -115,19 +115,19 @@ void verify(const std::string& dir, bool json) {
                       {"whole", true},
                       {"tensors", static_cast<int64_t>(tensors_of(c).size())},
                       {"bytes", bytes_of(c)}});
-      if (!json) print(str("whole    ", path, "  ", size_text(c), "\n"));
+      if (!json) print_out(str("whole    ", path, "  ", size_text(c), "\n"));
     } catch (const Error& e) {
       if (listed && was_retired(path)) {  // by its run, which goes on
-        if (!json) print(str("retired  ", path, "  meanwhile\n"));
+        if (!json) print_out(str("retired  ", path, "  meanwhile\n"));
         continue;
       }
       if (e.code() != ExitCode::kBadData) throw;
       if (++damaged == 1) first_problem = e.what();
       list.push_back({{"checkpoint", path}, {"whole", false}, {"problem", std::string(e.what())}});
-      if (!json) print(str("damaged  ", path, "  ", e.what(), "\n"));
+      if (!json) print_out(str("damaged  ", path, "  ", e.what(), "\n"));
     }
   }
-  if (json) print(json_line({{"damaged", damaged}, {"checkpoints", json_array(list)}}) + "\n");
+  if (json) print_out(json_line({{"damaged", damaged}, {"checkpoints", json_array(list)}}) + "\n");
   require(
       damaged == 0, ExitCode::kBadData,
       damaged > 1 ? str(dir, ": ", damaged, " of ", all.size(), " checkpoints are damaged; the newest of them: ") : "",
@@ -152,7 +152,7 @@ struct Elements {
 Elements different_elements(const Checkpoint& a, const Checkpoint& b, const std::string& name, int64_t n) {
   Elements out;
   std::vector<float> x(static_cast<size_t>(std::min(n, kCompared))), y(x.size());
-  for (Range r{0, std::min(n, kCompared)}; !r.empty(); r = {r.end, std::min(n, r.end + kCompared)}) {
+  for (IndexRange r{0, std::min(n, kCompared)}; !r.empty(); r = {r.end, std::min(n, r.end + kCompared)}) {
     read_elements(a, name, r, x.data());
     read_elements(b, name, r, y.data());
     for (int64_t i = 0; i < r.size(); ++i) {
@@ -309,17 +309,18 @@ int checkpoint_command(const App& app, const std::vector<std::string>& given) {
   const Checkpoint c = open_newest(a.form == "export" ? chosen_checkpoint(a) : a.positional[0]);
   if (a.form == "diff") {
     const StateComparison d(c, open_newest(a.positional[1]));
-    print(json ? d.json() : d.text());
+    print_out(json ? d.json() : d.text());
     return d.equal() ? 0 : 1;
   }
   if (a.form == "export") {
     export_checkpoint(app, c, {a.positional[1], a.text("to"), a.has("ema"), json});
   } else if (a.form == "inspect") {
-    print(json ? json_line(described(c)) + "\n" : describe(c));
+    print_out(json ? json_line(described(c)) + "\n" : describe(c));
   } else {
     const std::string digest = to_hex(digest_of(c));
     if (!json) log_info(str("step ", c.info.step, " of ", c.dir));
-    print(json ? json_line({{"checkpoint", c.dir}, {"step", c.info.step}, {"digest", digest}}) + "\n" : digest + "\n");
+    print_out(json ? json_line({{"checkpoint", c.dir}, {"step", c.info.step}, {"digest", digest}}) + "\n"
+                   : digest + "\n");
   }
   return 0;
 }

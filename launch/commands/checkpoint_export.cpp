@@ -43,7 +43,7 @@ struct Tensors : NamedTensors {
   void visit(const std::string& name, int64_t row, const Visit& visit) const {
     const int64_t n = shapes.at(name).numel(), most = std::max(row, kPiece / row * row);
     std::vector<float> values;
-    for_each_piece({0, n}, most, [&](Range r) {
+    for_each_piece({0, n}, most, [&](IndexRange r) {
       values.resize(static_cast<size_t>(r.size()));
       read(name, r, values.data());
       visit(r, values.data());
@@ -58,7 +58,7 @@ Tensors tensors_of(const Checkpoint& c, const Settings* settings, bool averages)
   const auto weights = std::make_shared<const ExportedWeights>(c, settings, averages);
   out.shapes = weights->shapes();
   out.trained = weights->trained();
-  out.read = [weights](const std::string& name, Range range, float* to) { weights->read(name, range, to); };
+  out.read = [weights](const std::string& name, IndexRange range, float* to) { weights->read(name, range, to); };
   return out;
 }
 
@@ -80,7 +80,7 @@ void export_hdf5(const Tensors& tensors, const std::string& output) {
     file.create_dataset(name, StoredType::kFloat32, shape);
     if (shape.numel() == 0) continue;
     const int64_t row = shape.numel() / shape[0];
-    tensors.visit(own_name, row, [&](Range r, const float* values) {
+    tensors.visit(own_name, row, [&](IndexRange r, const float* values) {
       file.write(name, StoredType::kFloat32, {r.begin / row, r.end / row}, values);
     });
   }
@@ -102,7 +102,7 @@ void export_safetensors(const Tensors& tensors, const std::string& output) {
   }
   WeightWriter file(output, all, metadata);
   for (const auto& [name, shape] : tensors.shapes)
-    tensors.visit(name, 1, [&](Range r, const float* values) { file.write(values, r.size()); });
+    tensors.visit(name, 1, [&](IndexRange r, const float* values) { file.write(values, r.size()); });
   file.commit();
 }
 
@@ -110,7 +110,7 @@ void export_npz(const Tensors& tensors, const std::string& output) {
   NpzWriter file(output);
   for (const auto& [name, shape] : tensors.shapes) {
     file.begin(name_in_model(name), shape);
-    tensors.visit(name, 1, [&](Range r, const float* values) { file.write(values, r.size()); });
+    tensors.visit(name, 1, [&](IndexRange r, const float* values) { file.write(values, r.size()); });
   }
   file.commit();
 }
@@ -157,10 +157,11 @@ void write_tensors(const Tensors& tensors, const std::function<const Settings&()
     else write_hf_folder(request.output, what, tensors, {.source = of.init.from});
   }
   const auto count = static_cast<int64_t>((format == "peft" ? tensors.trained : tensors.shapes).size());
-  print(request.json
-            ? json_line({{"from", tensors.place}, {"tensors", count}, {"format", format}, {"output", request.output}}) +
-                  "\n"
-            : str("exported ", count, " tensors of ", tensors.place, " to ", request.output, "\n"));
+  print_out(
+      request.json
+          ? json_line({{"from", tensors.place}, {"tensors", count}, {"format", format}, {"output", request.output}}) +
+                "\n"
+          : str("exported ", count, " tensors of ", tensors.place, " to ", request.output, "\n"));
 }
 
 }  // namespace

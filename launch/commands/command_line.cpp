@@ -56,7 +56,7 @@ Arguments parse_form(const Command& command, const std::vector<std::string>& arg
     if (map.count("help")) {
       std::ostringstream text;
       text << "usage: lockstep " << command.usage << "\n\n" << command.help << "\n\n" << visible;
-      print(text.str());
+      print_out(text.str());
       out.help = true;
       return out;
     }
@@ -93,8 +93,8 @@ Arguments parse_arguments(const std::vector<Command>& forms, const std::vector<s
   if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
     std::string text = usages_of(forms);
     for (const Command& c : forms) text += str("\n", c.form(), ":\n", c.help, "\n");
-    print(str(text, "\n`lockstep ", command, " ", forms[0].form(), " --help` lists the options of ", forms[0].form(),
-              "; so do the others.\n"));
+    print_out(str(text, "\n`lockstep ", command, " ", forms[0].form(), " --help` lists the options of ",
+                  forms[0].form(), "; so do the others.\n"));
     Arguments out;
     out.help = true;
     return out;

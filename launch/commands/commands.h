@@ -147,6 +147,6 @@ std::string own_path();  // of this program, for commands that start it
 // files, control characters other than newline and tab are escaped (core/base/escape.h), unless `shown` is kAsItIs.
 // Throws ExitCode::kStorage if it cannot be written.
 enum class Shown { kEscaped, kAsItIs };
-void print(const std::string& text, Shown shown = Shown::kEscaped);
+void print_out(const std::string& text, Shown shown = Shown::kEscaped);
 
 }  // namespace lockstep

@@ -228,13 +228,13 @@ int completion_command(const App& app, const std::vector<std::string>& given) {
     const Candidates found = candidates(app, {given.begin() + 1, given.end()});
     std::string text;
     for (const auto& [word, meaning] : found.words) text += str(word, "\t", meaning, "\n");
-    print(str(text, ":", found.files, "\n"));
+    print_out(str(text, ":", found.files, "\n"));
     return 0;
   }
   const Arguments a = parse_arguments(completion_forms(), given);
   if (a.help) return 0;
   const std::string& shell = a.positional[0];
-  print(shell == "bash" ? kBash : shell == "zsh" ? kZsh : kFish);
+  print_out(shell == "bash" ? kBash : shell == "zsh" ? kZsh : kFish);
   return 0;
 }
 

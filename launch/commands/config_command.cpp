@@ -30,15 +30,15 @@ int config_command(const App& app, const std::vector<std::string>& given) {
   const Arguments a = parse_arguments(config_forms(), given);
   if (a.help) return 0;
   if (a.form == "keys") {
-    print(a.has("json") ? keys_json(all_keys(app)) : keys_table(all_keys(app)));
+    print_out(a.has("json") ? keys_json(all_keys(app)) : keys_table(all_keys(app)));
     return 0;
   }
   if (a.form == "schema") {
-    print(config_schema(all_keys(app)));
+    print_out(config_schema(all_keys(app)));
     return 0;
   }
   auto settings = load_settings(app, ConfigTree::load(a.positional[0], a.rest()), a.ranks(1));
-  print(a.has("json") ? settings->config.json() : settings->config.dump_yaml());
+  print_out(a.has("json") ? settings->config.json() : settings->config.dump_yaml());
   return 0;
 }
 

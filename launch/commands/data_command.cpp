@@ -265,7 +265,7 @@ int import(const App& app, const Arguments& a) {
   ShownProgress checked("check");
   const DatasetReport report = inspect_dataset(output, [&](int64_t done, int64_t total) { checked(done, total); });
   checked.finish();
-  print(a.has("json") ? to_json(report) : to_text(report));
+  print_out(a.has("json") ? to_json(report) : to_text(report));
   return 0;
 }
 
@@ -274,7 +274,7 @@ int inspect(const Arguments& a) {
   const DatasetReport report =
       inspect_dataset(a.positional[0], [&](int64_t done, int64_t total) { shown(done, total); });
   shown.finish();
-  print(a.has("json") ? to_json(report) : to_text(report));
+  print_out(a.has("json") ? to_json(report) : to_text(report));
   return 0;
 }
 
@@ -294,7 +294,7 @@ int show(const Arguments& a) {
     shown.json.emplace_back("output", output);
     shown.text += str(": ", output, "\n");
   }
-  print(a.has("json") ? json_line(shown.json) + "\n" : shown.text);
+  print_out(a.has("json") ? json_line(shown.json) + "\n" : shown.text);
   return 0;
 }
 

@@ -54,7 +54,7 @@ int verify(const Arguments& a) {
     damaged |= !check.whole() && readable;
   }
   shown.finish();
-  print(lines);
+  print_out(lines);
   require(bad == 0, damaged ? ExitCode::kBadData : code, bad, " of ", paths.size(),
           paths.size() == 1 ? " file" : " files",
           " is damaged or cannot be read: restore what is named above or import it again");
@@ -91,8 +91,8 @@ int split(const Arguments& a) {
   split_dataset(a.positional[0], parts, options);
   shown.finish();
   for (const SplitPart& p : parts)
-    print(a.has("json") ? json_line({{"file", p.path}, {"samples", p.samples}}) + "\n"
-                        : str(p.path, ": ", p.samples, " samples\n"));
+    print_out(a.has("json") ? json_line({{"file", p.path}, {"samples", p.samples}}) + "\n"
+                            : str(p.path, ": ", p.samples, " samples\n"));
   return 0;
 }
 
@@ -107,7 +107,7 @@ int merge(const Arguments& a) {
   merge_datasets(inputs, output, options);
   shown.finish();
   const DatasetReport report = inspect_dataset(output);
-  print(a.has("json") ? to_json(report) : to_text(report));
+  print_out(a.has("json") ? to_json(report) : to_text(report));
   return 0;
 }
 

@@ -17,7 +17,7 @@ std::vector<Command> devices_forms() {
 
 int devices_command(const App&, const std::vector<std::string>& given) {
   const Arguments a = parse_arguments(devices_forms(), given);
-  if (!a.help) print(a.has("json") ? devices_json() : devices_text());
+  if (!a.help) print_out(a.has("json") ? devices_json() : devices_text());
   return 0;
 }
 

@@ -301,7 +301,7 @@ int doctor_command(const App&, const std::vector<std::string>& given) {
                                            : DeviceChoice::kAuto;
   return run_world(world, [&](Communicator& comm) {
     const Health health = examine(comm, a.text("dir"));
-    if (comm.rank() == 0) print(a.has("json") ? json_lines(health) : tables(health));
+    if (comm.rank() == 0) print_out(a.has("json") ? json_lines(health) : tables(health));
     comm.barrier("end of doctor");
   });
 }

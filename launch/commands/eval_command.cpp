@@ -184,7 +184,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
     fail_together(comm, [&] {
       if (comm.rank() == 0 && !confusion.empty()) write_confusion(confusion, e.confusion);
     });
-    if (comm.rank() == 0) print(json_line(line) + "\n");
+    if (comm.rank() == 0) print_out(json_line(line) + "\n");
   });
 }
 

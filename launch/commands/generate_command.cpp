@@ -288,7 +288,7 @@ void print_objects(Decoder& decoder, const std::vector<Prompt>& prompts, const D
       line.emplace_back("text", std::exchange(a.text, {}) + a.growing.rest());
       line.emplace_back("tokens", a.tokens);
       line.emplace_back("stopped", a.growing.stopped() || a.tokens < request.tokens);
-      print(json_line(line) + "\n");
+      print_out(json_line(line) + "\n");
     }
   });
 }
@@ -298,11 +298,11 @@ void print_objects(Decoder& decoder, const std::vector<Prompt>& prompts, const D
 class ShownText {
  public:
   void add(const std::string& text) {
-    if (!terminal_) return print(text, Shown::kAsItIs);
+    if (!terminal_) return print_out(text, Shown::kAsItIs);
     for (char c : text) {
       character_ += c;
       if (reader_.next(static_cast<uint8_t>(c)) == Utf8Reader::Result::kMore) continue;
-      print(character_);
+      print_out(character_);
       character_.clear();
       reader_ = {};
     }
@@ -326,7 +326,7 @@ void stream_text(Decoder& decoder, const Prompt& prompt, const std::string& begi
   };
   continue_prompts(decoder, {prompt}, request, add, [](size_t) {});
   shown.add(growing.rest());
-  print("\n");
+  print_out("\n");
 }
 
 }  // namespace

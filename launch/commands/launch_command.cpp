@@ -485,7 +485,7 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
   require(!mpi_launched(), ExitCode::kUsage, "launch: ", within_another(given, split));
   LaunchedJob job(app, a, {split + 1, given.end()});
   if (!a.has("dry-run")) return job.run();
-  print(job.line() + "\n");
+  print_out(job.line() + "\n");
   return 0;
 }
 

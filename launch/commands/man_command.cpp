@@ -139,11 +139,11 @@ int man_command(const App&, const std::vector<std::string>& given) {
   const Arguments a = parse_arguments(man_forms(), given);
   if (a.help) return 0;
   if (a.positional.empty()) {
-    print(whole_page());
+    print_out(whole_page());
     return 0;
   }
   const auto named = [&](const CommandEntry& e) { return e.name == a.positional[0]; };
-  print(page_of(*std::find_if(commands().begin(), commands().end(), named)));
+  print_out(page_of(*std::find_if(commands().begin(), commands().end(), named)));
   return 0;
 }
 

@@ -142,17 +142,17 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
       add_memory(line, p.stats, p.wire);
       line.emplace_back("checkpoint_copy_bytes", p.copy);
       if (limit > 0) line.emplace_back("fits", fits(p, *settings, limit));
-      print(json_line(line) + "\n");
+      print_out(json_line(line) + "\n");
     }
     return 0;
   }
-  print(str(settings->model_name, " on ", ranks, ranks == 1 ? " rank" : " ranks", ", batch.global ",
-            settings->batch.global, ", batch.micro ", settings->batch.micro,
-            "; memory of rank 0, the most that a rank sends\n\n", table(plans)));
+  print_out(str(settings->model_name, " on ", ranks, ranks == 1 ? " rank" : " ranks", ", batch.global ",
+                settings->batch.global, ", batch.micro ", settings->batch.micro,
+                "; memory of rank 0, the most that a rank sends\n\n", table(plans)));
   if (limit == 0) return 0;
   const auto first =
       std::find_if(plans.begin(), plans.end(), [&](const StepPlan& p) { return fits(p, *settings, limit); });
-  print(
+  print_out(
       first != plans.end()
           ? str("\n", bytes_text(limit), " are enough for ", words(*first, ranks, settings->parallel), "\n")
           : str("\n", bytes_text(limit), " are enough for no level; ", advice(app, a, *settings, data, ranks, limit)));

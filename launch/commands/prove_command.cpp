@@ -413,7 +413,7 @@ std::string conclude(const ProofPlan& plan, const std::vector<Row>& rows, int64_
   if (plan.fast && !differ) verdict = "reduce: fast does not promise equal bits; the differences are those above";
   if (plan.fast && differ) verdict = str(differ, " of ", runs, " runs hold values that are not finite");
   if (plan.json) {
-    print(json(plan, rows, verdict, differ));
+    print_out(json(plan, rows, verdict, differ));
   } else {
     const Settings& s = *rows[0].layout->settings;
     std::string text = str("\n", s.model_name, ", ", plan.steps, plan.steps == 1 ? " step" : " steps",
@@ -427,7 +427,7 @@ std::string conclude(const ProofPlan& plan, const std::vector<Row>& rows, int64_
     if (skipped > 0)
       text += str(skipped, " of ", plan.steps,
                   " steps had no finite gradient and changed nothing, so this result proves little\n");
-    print(str(text, verdict, plan.fast || differ ? "" : str(": ", runs, " runs"), "\n"));
+    print_out(str(text, verdict, plan.fast || differ ? "" : str(": ", runs, " runs"), "\n"));
   }
   return differ ? str("prove: ", verdict) : "";
 }

@@ -180,7 +180,7 @@ int status_command(const App&, const std::vector<std::string>& given) {
   if (a.help) return 0;
   for (const std::string& dir : a.positional) {
     const Seen s = see(dir);
-    print(a.has("json") ? json_line(as_json(dir, s)) + "\n" : summary(dir, s));
+    print_out(a.has("json") ? json_line(as_json(dir, s)) + "\n" : summary(dir, s));
   }
   return 0;
 }
@@ -212,7 +212,7 @@ int logs_command(const App&, const std::vector<std::string>& given) {
       // Characters of several bytes are not cut apart.
       if (const size_t end = text.rfind('\n'); text.size() == kLogPiece && end != std::string::npos)
         text.resize(end + 1);
-      print(text);
+      print_out(text);
       shown += static_cast<int64_t>(text.size());
     }
     if (!a.has("follow")) return 0;
@@ -248,13 +248,13 @@ int cancel_command(const App&, const std::vector<std::string>& given) {
     if (!open_to_append(mark)) fail_write(mark, errno);
     for (const std::string& id : ids) {
       cancel_job(s.job->scheduler, id);
-      print(str("cancelled job ", id, "; if it was running, it saves first\n"));
+      print_out(str("cancelled job ", id, "; if it was running, it saves first\n"));
     }
     return 0;
   }
   require(s.run.state == "running", ExitCode::kUsage, dir, ": nothing to cancel, it is ", s.run.state);
   const int64_t process = ask_to_end(dir, s.run);
-  print(str("asked process ", process, " to save and end\n"));
+  print_out(str("asked process ", process, " to save and end\n"));
   return 0;
 }
 
@@ -274,7 +274,7 @@ int top_command(const App&, const std::vector<std::string>& given) {
   if (a.help) return 0;
   const std::string dir = a.positional[0];
   if (a.has("once") || ::isatty(STDOUT_FILENO) != 1 || ::isatty(STDIN_FILENO) != 1) {
-    print(view(dir, see(dir), 80));
+    print_out(view(dir, see(dir), 80));
     return 0;
   }
   std::signal(SIGINT, [](int) { interrupted = 1; });

@@ -114,7 +114,7 @@ void submit(const BatchJob& job, const std::string& dir, const std::string& scri
   replace_file(path, script);
   const std::string id = submit_script(job, path);
   keep_submitted_job(dir, {job.scheduler, id});
-  print(str("job ", id, "\n"));
+  print_out(str("job ", id, "\n"));
   log_info(str("submitted ", path, " as job ", id, "; see it by `lockstep status ", dir, "`"));
 }
 
@@ -161,7 +161,7 @@ int submit_command(const App& app, const std::vector<std::string>& given) {
   job.directory = std::filesystem::current_path().string();
   job.command = job_command(a, job, ranks, restarts);
   const std::string script = job_script(job, template_of(a));
-  if (a.has("dry-run")) print(script);
+  if (a.has("dry-run")) print_out(script);
   else submit(job, dir, script);
   return 0;
 }

@@ -254,17 +254,18 @@ class Sweep {
 void print_results(const SweepRecord& record, bool as_json) {
   const std::vector<PointResult> results = record.results();
   record.write(results);
-  if (!as_json) return print(record.table(results));
-  for (const PointResult& r : results) print(json_line(record.json(r)) + "\n");
+  if (!as_json) return print_out(record.table(results));
+  for (const PointResult& r : results) print_out(json_line(record.json(r)) + "\n");
 }
 
 void print_plan(const SweepSpec& spec, const std::string& dir, bool as_json, int64_t threads) {
   for (int64_t p = 0; p < spec.grid.points(); ++p) {
     const std::string place = str(dir, "/", SweepRecord::name(p));
     const std::string line = shell_line(command_of(spec, place, p, threads));
-    if (!as_json) print(str(SweepRecord::name(p), "  ", spec.grid.text(p), "\n    ", line, "\n"));
+    if (!as_json) print_out(str(SweepRecord::name(p), "  ", spec.grid.text(p), "\n    ", line, "\n"));
     else
-      print(json_line({{"point", p}, {"dir", place}, {"values", values_json(spec.grid, p)}, {"command", line}}) + "\n");
+      print_out(json_line({{"point", p}, {"dir", place}, {"values", values_json(spec.grid, p)}, {"command", line}}) +
+                "\n");
   }
 }
 

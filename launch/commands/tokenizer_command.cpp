@@ -49,7 +49,7 @@ int encode_text(const Arguments& a) {
   const auto show = [&] {
     std::string line;
     for (int32_t id : ids) line += str(count++ > 0 ? " " : "", id);
-    if (!line.empty()) print(line);
+    if (!line.empty()) print_out(line);
     ids.clear();
   };
   if (vocabulary->pairs() && !vocabulary->pairs()->prepares(a.has("special-tokens"))) {
@@ -79,7 +79,7 @@ int encode_text(const Arguments& a) {
     ids = vocabulary->encode(text, a.has("special-tokens"));
   }
   show();
-  print("\n");
+  print_out("\n");
   return 0;
 }
 
@@ -104,11 +104,11 @@ int decode_ids(const Arguments& a) {
       else if (number.size() < 40) number += c;
     }
     if (vocabulary->pieces() || vocabulary->words()) return;  // of these only the whole is known
-    print(vocabulary->decode(ids), shown);
+    print_out(vocabulary->decode(ids), shown);
     ids.clear();
   });
   take();
-  print(vocabulary->decode_text(ids), shown);
+  print_out(vocabulary->decode_text(ids), shown);
   return 0;
 }
 
@@ -139,7 +139,7 @@ int train_tokenizer(const Arguments& a) {
   pending.commit();
   if (pairs.size() < options.vocabulary)
     log_warning(str(output, ": has ", pairs.size(), " tokens, fewer than --vocab-size: no other pair occurs twice"));
-  print(str("vocabulary: ", pairs.size(), "\nmerges: ", pairs.tables().merges.size(), "\n"));
+  print_out(str("vocabulary: ", pairs.size(), "\nmerges: ", pairs.tables().merges.size(), "\n"));
   return 0;
 }
 
@@ -184,7 +184,7 @@ int describe_tokenizer(const Arguments& a) {
   }
   out.emplace_back("first_tokens", json_array(tokens));
   if (a.has("json")) {
-    print(json_line(out) + "\n");
+    print_out(json_line(out) + "\n");
     return 0;
   }
   std::string text = str("level: ", to_text(vocabulary->level()), "\nvocabulary: ", vocabulary->size(), "\n");
@@ -200,7 +200,7 @@ int describe_tokenizer(const Arguments& a) {
   }
   for (size_t i = 0; i < tokens.size(); ++i)
     text += str("token ", i, ": '", escaped(std::get<std::string>(tokens[i]), Lines::kEscape), "'\n");
-  print(text);
+  print_out(text);
   return 0;
 }
 

@@ -49,7 +49,7 @@ void ExportedWeights::add_base() {
   read_initial(*settings_, base_ ? &*base_ : nullptr, frozen, others);  // are they its tensors?
   Hash128 sum;
   for (const StateEntry& e : frozen)
-    for (Range r{0, std::min(kHashedAtOnce, e.region.shape.numel())}; !r.empty();
+    for (IndexRange r{0, std::min(kHashedAtOnce, e.region.shape.numel())}; !r.empty();
          r = {r.end, std::min(r.end + kHashedAtOnce, e.region.shape.numel())}) {
       std::vector<float> values(static_cast<size_t>(r.size()));
       read_stored(e.name, r, values.data());
@@ -58,7 +58,7 @@ void ExportedWeights::add_base() {
   require_base_of(*settings_, checkpoint_, to_hex(sum));
 }
 
-void ExportedWeights::read_stored(const std::string& name, Range range, float* out) const {
+void ExportedWeights::read_stored(const std::string& name, IndexRange range, float* out) const {
   if (!checkpoint_.info.base.empty() && !trained_.contains(name)) {
     if (base_) return read_elements(*base_, name, range, out);
     return read_weight(*tensors_.at(name), shapes_.at(name), folder_, *files_, range, out);
@@ -67,7 +67,7 @@ void ExportedWeights::read_stored(const std::string& name, Range range, float* o
   read_elements(checkpoint_, average ? str(kAverages, name_in_model(name)) : name, range, out);
 }
 
-void ExportedWeights::read(const std::string& name, Range range, float* out) const {
+void ExportedWeights::read(const std::string& name, IndexRange range, float* out) const {
   read_stored(name, range, out);
   if (!name.ends_with(kWeightName)) return;
   const std::string layer = name.substr(0, name.size() - kWeightName.size());
@@ -83,10 +83,10 @@ void ExportedWeights::read(const std::string& name, Range range, float* out) con
 }
 
 // out += scale B A, where `rows` of the weight are those of B.
-void ExportedWeights::merge(const std::string& layer, Range rows, Range range, float* out) const {
+void ExportedWeights::merge(const std::string& layer, IndexRange rows, IndexRange range, float* out) const {
   const std::string a = str(layer, kLoraA), b = str(layer, kLoraB);
   const int64_t rank = trained_.at(a)[0], in = trained_.at(a)[1];
-  const Range mine = intersect(range, {rows.begin * in, rows.end * in});
+  const IndexRange mine = intersect(range, {rows.begin * in, rows.end * in});
   if (mine.empty()) return;
   if (adapter_.layer != layer) {
     adapter_ = {layer, rank, std::vector<float>(static_cast<size_t>(trained_.at(a).numel())),

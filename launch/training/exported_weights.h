@@ -28,7 +28,7 @@ class ExportedWeights {
   // Those that were trained beside a model that the checkpoint names, adapters among them; empty where it holds all.
   const std::map<std::string, Shape>& trained() const { return trained_; }
   // Elements [range) of the flattened tensor, of shapes() or trained(), in fp32.
-  void read(const std::string& name, Range range, float* out) const;
+  void read(const std::string& name, IndexRange range, float* out) const;
 
  private:
   struct Adapter {
@@ -36,9 +36,9 @@ class ExportedWeights {
     int64_t rank = 0;
     std::vector<float> a, b;
   };
-  void read_stored(const std::string& name, Range range, float* out) const;
+  void read_stored(const std::string& name, IndexRange range, float* out) const;
   void add_base();
-  void merge(const std::string& layer, Range rows, Range range, float* out) const;
+  void merge(const std::string& layer, IndexRange rows, IndexRange range, float* out) const;
 
   const Checkpoint& checkpoint_;
   const Settings* settings_;

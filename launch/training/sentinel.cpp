@@ -58,7 +58,7 @@ std::vector<Hash128> digests_of(const std::vector<StateEntry>& entries) {
     for_each_stretch(e, e.data.device().in_host_memory() ? n : kDigested,
                      [&](int64_t at, const float* values, int64_t m) {
                        auto piece = [&](int64_t begin, int64_t end) {
-                         const Range r{begin * kStateChunk, std::min(end * kStateChunk, m)};
+                         const IndexRange r{begin * kStateChunk, std::min(end * kStateChunk, m)};
                          const Hash128 sum = digest_of(name, e.offset + at + r.begin, values + r.begin, r.size());
                          std::lock_guard lock(mutex);
                          out[i] += sum;

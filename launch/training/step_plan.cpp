@@ -17,7 +17,7 @@ namespace {
 // other groups.
 int busiest_rank(int64_t micro_batches, int ranks, int group) {
   auto range = [&](int r) { return split_evenly(micro_batches, ranks, r); };
-  auto nodes = [&](Range r) { return static_cast<double>(maximal_nodes(r, micro_batches).size()); };
+  auto nodes = [&](IndexRange r) { return static_cast<double>(maximal_nodes(r, micro_batches).size()); };
   const double within = 1 - 1.0 / group, across = (1 - static_cast<double>(group) / ranks) / group;
   int busiest = 0;
   double most = -1;

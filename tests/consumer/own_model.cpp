@@ -68,5 +68,5 @@ class Gated : public Model {
 int main(int argc, char** argv) {
   App app = builtin();
   app.models.push_back(model_choice<Gated, GatedOptions>("gated"));
-  return run(argc, argv, app);
+  return run_program(argc, argv, app);
 }

@@ -130,5 +130,5 @@ int main(int argc, char** argv) {
   app.data.push_back(choice<DataSource, ViewsSource>("views"));
   app.models.push_back(model_choice<Towers, TowersOptions>("towers"));
   app.tasks.push_back(task_choice<Pairs>("pairs"));
-  return run(argc, argv, app);
+  return run_program(argc, argv, app);
 }

@@ -141,5 +141,5 @@ int main(int argc, char** argv) {
   app.models.push_back(model_choice<Net, NetOptions>("net"));
   app.tasks.push_back(task_choice<Heights>("heights"));
   app.optimizers.push_back(choice<OptimizerKind, AdagradKind>("adagrad"));
-  return run(argc, argv, app);
+  return run_program(argc, argv, app);
 }

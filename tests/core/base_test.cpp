@@ -82,7 +82,7 @@ TEST(Partition, PartsTileAndDifferByOneAtMost) {
     for (int64_t parts : {1, 2, 3, 7, 100}) {
       int64_t at = 0;
       for (int64_t i = 0; i < parts; ++i) {
-        const Range r = split_evenly(n, parts, i);
+        const IndexRange r = split_evenly(n, parts, i);
         ASSERT_EQ(r.begin, at);
         ASSERT_GE(r.size(), n / parts);
         ASSERT_LE(r.size(), n / parts + 1);
@@ -91,7 +91,7 @@ TEST(Partition, PartsTileAndDifferByOneAtMost) {
       ASSERT_EQ(at, n);
     }
   EXPECT_TRUE(intersect({0, 3}, {3, 5}).empty());
-  EXPECT_EQ(intersect({0, 4}, {2, 9}), (Range{2, 4}));
+  EXPECT_EQ(intersect({0, 4}, {2, 9}), (IndexRange{2, 4}));
   EXPECT_EQ(round_up(0, 64), 0);
   EXPECT_EQ(round_up(65, 64), 128);
 }

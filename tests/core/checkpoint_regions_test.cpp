@@ -32,7 +32,7 @@ Tensor values_of(const std::string& name, const Region& region) {
 Region part_of(const Shape& shape, int size, int r, bool last) {
   if (shape.rank() == 0) return shape;
   const int dim = last || shape.rank() == 1 ? shape.rank() - 1 : shape.rank() - 2;
-  const Range mine = split_evenly(shape[dim], size, r);
+  const IndexRange mine = split_evenly(shape[dim], size, r);
   Shape begin = shape, extent = shape;
   for (int64_t& at : begin) at = 0;
   begin[dim] = mine.begin, extent[dim] = mine.size();
@@ -108,7 +108,7 @@ TEST(Boxes, OfAnyLayoutLoadIntoAnyOtherWithOneDigest) {
     EXPECT_EQ(to_hex(digest_of(c)), digest) << from.size << " boxes";
     for (const Layout& to : kLayouts) expect_loads(c, to, str(from.size, " boxes into ", to.size));
     for (const auto& [name, shape] : kTensors) {
-      const Range some{shape.numel() / 3, shape.numel() - shape.numel() / 4};
+      const IndexRange some{shape.numel() / 3, shape.numel() - shape.numel() / 4};
       std::vector<float> read(static_cast<size_t>(some.size())), wanted;
       for (int64_t i = some.begin; i < some.end; ++i) wanted.push_back(value_of(name, i));
       read_elements(c, name, some, read.data());

@@ -26,7 +26,7 @@ class LlmcWeights : public testing::Test {
  protected:
   void write(const LlmcHeader& header) {
     std::filesystem::remove(path);
-    write_llmc_weights(path, header, [](const LlmcTensor& t, Range r, float* out) {
+    write_llmc_weights(path, header, [](const LlmcTensor& t, IndexRange r, float* out) {
       for (int64_t i = r.begin; i < r.end; ++i) out[i - r.begin] = value_of(t, i);
     });
   }
@@ -100,7 +100,7 @@ TEST_F(LlmcWeights, WhatDoesNotFollowFromTheHeaderIsRefused) {
   expect_error(ExitCode::kBadData, {path, "too few for the header"}, [&] { llmc_weights(path); });
   write(kSmall);
   expect_error(ExitCode::kOutputLocked, {path},
-               [&] { write_llmc_weights(path, kSmall, [](const LlmcTensor&, Range, float*) {}); });
+               [&] { write_llmc_weights(path, kSmall, [](const LlmcTensor&, IndexRange, float*) {}); });
 }
 
 }  // namespace

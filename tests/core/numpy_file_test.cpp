@@ -99,7 +99,7 @@ class Numpy : public testing::Test {
       for (const StoredWeight& w : files.weights()) values(files, w.name);
     });
   }
-  std::vector<float> values(const WeightFiles& files, const std::string& name, Range range = {0, -1}) {
+  std::vector<float> values(const WeightFiles& files, const std::string& name, IndexRange range = {0, -1}) {
     const StoredWeight* w = files.find(name);
     if (!w) throw std::runtime_error("no " + name);
     if (range.end < 0) range.end = w->shape.numel();

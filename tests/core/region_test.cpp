@@ -83,8 +83,9 @@ TEST(Region, CommonRunsAreThoseOfBothRanges) {
       for (size_t k = i % 2; k < boxes.size(); k += 2) {
         const Region &a = boxes[i], &b = boxes[k];
         const auto in_a = elements_of(a), in_b = elements_of(b);
-        for (const Range of_a : {Range{0, a.numel()}, Range{a.numel() / 3, a.numel() - a.numel() / 4}})
-          for (const Range of_b : {Range{0, b.numel()}, Range{b.numel() / 4, b.numel() - b.numel() / 3}}) {
+        for (const IndexRange of_a : {IndexRange{0, a.numel()}, IndexRange{a.numel() / 3, a.numel() - a.numel() / 4}})
+          for (const IndexRange of_b :
+               {IndexRange{0, b.numel()}, IndexRange{b.numel() / 4, b.numel() - b.numel() / 3}}) {
             std::vector<std::pair<int64_t, int64_t>> wanted, seen;
             for (int64_t at = of_a.begin; at < of_a.end; ++at)
               for (int64_t to = of_b.begin; to < of_b.end; ++to)
@@ -149,7 +150,8 @@ TEST(InitialValuesOfARegion, AreThoseOfTheWholeThere) {
     for (const Region& r : regions) {
       std::vector<float> whole(static_cast<size_t>(r.shape.numel()));
       fill_initial(init, 7, "blocks.0.down.weight", 0, r.shape.numel(), whole.data());
-      for (const Range range : {Range{0, r.numel()}, Range{r.numel() / 3, r.numel() - r.numel() / 5}, Range{1, 1}}) {
+      for (const IndexRange range :
+           {IndexRange{0, r.numel()}, IndexRange{r.numel() / 3, r.numel() - r.numel() / 5}, IndexRange{1, 1}}) {
         std::vector<float> out(static_cast<size_t>(std::max<int64_t>(range.size(), 0))), wanted;
         for (int64_t i = range.begin; i < range.end; ++i) wanted.push_back(whole[static_cast<size_t>(r.element(i))]);
         fill_initial(init, 7, "blocks.0.down.weight", r, range, out.data());

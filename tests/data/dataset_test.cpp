@@ -35,7 +35,7 @@ class Counted final : public TokenSource {
   int64_t vocabulary_size() const override { return size_; }
   const Vocabulary* vocabulary() const override { return nullptr; }
   Hash128 identity() const override { return {}; }
-  void read(Range tokens, int32_t* out) const override {
+  void read(IndexRange tokens, int32_t* out) const override {
     ASSERT_TRUE(tokens.begin >= 0 && tokens.end <= size_) << tokens.begin << ", " << tokens.end;
     std::iota(out, out + tokens.size(), static_cast<int32_t>(tokens.begin));
   }

@@ -64,7 +64,7 @@ TEST_F(Hdf5FileTest, EveryTypeAndRangeComesBack) {
       EXPECT_EQ(info.shape, Shape({1000}));
       EXPECT_EQ(info.chunk_rows, 64);
       EXPECT_TRUE(info.checksum);
-      for (Range r : {Range{0, 1000}, Range{63, 65}, Range{999, 1000}, Range{5, 5}}) {
+      for (IndexRange r : {IndexRange{0, 1000}, IndexRange{63, 65}, IndexRange{999, 1000}, IndexRange{5, 5}}) {
         size_t size = static_cast<size_t>(r.size() * size_of(t));
         std::vector<uint8_t> back(size, 0xAA);
         file.read(name, t, r, back.data());

@@ -229,7 +229,7 @@ TEST_F(HostileHdf5, EachChunkIsThereAndOfAReadableSize) {
   expect_error(ExitCode::kBadData, {path_, "chunks of 536870912 rows of 1 bytes; a chunk may have at most 256 MiB"},
                [&] {
                  StoredRows(stored_rows(std::make_shared<Hdf5File>(Hdf5File::open(path_)), "images"), {0}, 1 << 20,
-                            [](Range, const uint8_t*) {});
+                            [](IndexRange, const uint8_t*) {});
                });
 }
 

@@ -38,7 +38,7 @@ TEST(ImageCodec, DecodesAndResizesAsPillowDoes) {
   int64_t count = 0;
   for (std::string name, bytes; lines >> name; ++count) {
     int64_t height, width, channels;
-    Box box;
+    PixelBox box;
     lines >> height >> width >> channels >> box.left >> box.top >> box.right >> box.bottom >> bytes;
     const std::string file = fixture(name);
     const ImageInfo info = image_info(file, name);
@@ -367,7 +367,7 @@ TEST(Augmentation, KeepsItsBits) {
   Hasher128 hasher;
   for (int64_t i = 0; i < 50; ++i) {
     const ByteImage from = square(24);
-    const Box box = augmentation.box(24, 24, 16, 16, 1, i);
+    const PixelBox box = augmentation.box(24, 24, 16, 16, 1, i);
     ByteImage image = resize(from.bytes.data(), 24, 24, 3, box, 16, 16);
     augmentation.apply(image, 1, i);
     hasher.update(image.bytes.data(), image.bytes.size());

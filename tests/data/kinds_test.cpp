@@ -44,15 +44,15 @@ TEST(KindsTest, AreFoundByTheirNames) {
 
 TEST(RaggedEndsTest, SayWhereEachSampleLies) {
   RaggedEnds parts;
-  EXPECT_EQ(parts.of(Range{2, 5}).size(), 3);  // one row each
+  EXPECT_EQ(parts.of(IndexRange{2, 5}).size(), 3);  // one row each
   for (int64_t rows : {3, 0, 4}) parts.add(rows);
   EXPECT_EQ(parts.ends, (std::vector<int64_t>{3, 3, 7}));
   EXPECT_TRUE(parts.of(1).empty());
   EXPECT_EQ(parts.of(2).begin, 3);
   EXPECT_EQ(parts.of(2).end, 7);
-  EXPECT_EQ(parts.of(Range{0, 3}).size(), 7);
-  EXPECT_EQ(parts.of(Range{1, 2}).begin, 3);
-  EXPECT_TRUE(parts.of(Range{2, 2}).empty());
+  EXPECT_EQ(parts.of(IndexRange{0, 3}).size(), 7);
+  EXPECT_EQ(parts.of(IndexRange{1, 2}).begin, 3);
+  EXPECT_TRUE(parts.of(IndexRange{2, 2}).empty());
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ TEST(MaskCodec, ReadsValuesAndIndicesAsPillowDoes) {
   int64_t count = 0;
   for (std::string name, bytes; lines >> name; ++count) {
     int64_t height, width;
-    Box box;
+    PixelBox box;
     lines >> height >> width >> box.left >> box.top >> box.right >> box.bottom >> bytes;
     const ByteImage mask = decode_mask(fixture(name), name);
     EXPECT_EQ(mask.channels, 1);

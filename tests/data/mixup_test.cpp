@@ -114,7 +114,7 @@ TEST(Mixup, OfARegressionTheTargetsAreMixed) {
 TEST(Mixup, RefusesSamplesWithoutOneTarget) {
   const DataOptions::Synthetic o{.images = 10};
   expect_error(ExitCode::kConfig, {"data.augment.mixup", "one label"}, [&] {
-    Mixup(std::make_shared<SyntheticShapes>(o, Range{0, 10}), 1, 1);
+    Mixup(std::make_shared<SyntheticShapes>(o, IndexRange{0, 10}), 1, 1);
   });
 }
 

@@ -35,15 +35,15 @@ class Texts final : public TokenSource {
   const Vocabulary* vocabulary() const override { return nullptr; }
   Hash128 identity() const override { return {}; }
   static int32_t token(int64_t i) { return static_cast<int32_t>((7 * i + i / 5) % 31); }
-  void read(Range tokens, int32_t* out) const override {
+  void read(IndexRange tokens, int32_t* out) const override {
     for (int64_t i = tokens.begin; i < tokens.end; ++i) *out++ = token(i);
   }
   bool has_targets() const override { return answers_; }
-  void read_targets(Range tokens, uint8_t* out) const override {
+  void read_targets(IndexRange tokens, uint8_t* out) const override {
     for (int64_t i = tokens.begin; i < tokens.end; ++i) *out++ = i % 3 != 0;
   }
   int64_t records() const override { return static_cast<int64_t>(ends_.size()); }
-  void visit_records(const std::function<void(Range tokens)>& use) const override {
+  void visit_records(const std::function<void(IndexRange tokens)>& use) const override {
     for (size_t i = 0; i < ends_.size(); ++i) use({i > 0 ? ends_[i - 1] : 0, ends_[i]});
   }
 

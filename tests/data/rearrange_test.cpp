@@ -62,7 +62,7 @@ class RearrangeTest : public ::testing::Test {
     const auto file = open_dataset_file(path, 0);
     const FileTokens source(file);
     std::vector<std::string> out;
-    const auto add = [&](Range tokens) {
+    const auto add = [&](IndexRange tokens) {
       std::vector<int32_t> ids(static_cast<size_t>(tokens.size()));
       std::vector<uint8_t> marks(ids.size(), 0);
       source.read(tokens, ids.data());

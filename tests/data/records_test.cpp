@@ -32,13 +32,13 @@ struct Record {
 std::vector<Record> records_of(const std::string& path) {
   const auto file = open_dataset_file(path, 1 << 20);
   std::vector<Record> out;
-  visit_records(*file, [&](Range tokens) {
+  visit_records(*file, [&](IndexRange tokens) {
     Record& r = out.emplace_back();
     r.ids.resize(static_cast<size_t>(tokens.size()));
     FileTokens(file).read(tokens, r.ids.data());
     if (!file->targets) r.marks.assign(r.ids.size(), '1');
     else
-      file->targets->visit(tokens, [&](Range, const uint8_t* bytes) {
+      file->targets->visit(tokens, [&](IndexRange, const uint8_t* bytes) {
         for (size_t i = r.marks.size(), end = r.ids.size(), at = 0; i < end; ++i) r.marks += bytes[at++] ? '1' : '0';
       });
   });

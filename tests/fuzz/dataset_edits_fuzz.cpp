@@ -24,7 +24,7 @@ std::string meaning(const std::string& path) {
   report.file_bytes = 0;
   std::string out = to_text(report);
   const auto file = open_dataset_file(path, 1 << 20);
-  file->rows->visit({0, file->rows->size()}, [&](Range rows, const uint8_t* bytes) {
+  file->rows->visit({0, file->rows->size()}, [&](IndexRange rows, const uint8_t* bytes) {
     out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(rows.size() * file->rows->row_bytes()));
   });
   for (int32_t label : file->labels) out += str(label, " ");

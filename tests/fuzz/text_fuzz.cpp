@@ -20,7 +20,7 @@ std::string text_in(const std::string& path) {
   const auto file = open_dataset_file(path, 1 << 20);
   const Vocabulary& vocabulary = *file->header.vocabulary;
   std::vector<int32_t> ids;
-  file->rows->visit({0, file->rows->size()}, [&](Range rows, const uint8_t* bytes) {
+  file->rows->visit({0, file->rows->size()}, [&](IndexRange rows, const uint8_t* bytes) {
     for (int64_t i = 0; i < rows.size(); ++i)
       ids.push_back(static_cast<int32_t>(id_at(bytes, file->rows->row_bytes(), i)));
   });

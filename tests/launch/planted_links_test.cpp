@@ -84,8 +84,8 @@ TEST_F(PlantedLinks, ALogFileTakesEveryLine) {
 // What a command prints may come from a file as well.
 TEST(Print, EscapesUnlessTheTextItselfIsWanted) {
   ::testing::internal::CaptureStdout();
-  print("name \x1b[2J\n");
-  print("text \x1b[2J\n", Shown::kAsItIs);
+  print_out("name \x1b[2J\n");
+  print_out("text \x1b[2J\n", Shown::kAsItIs);
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "name \\x1b[2J\ntext \x1b[2J\n");
 }
 

@@ -137,13 +137,13 @@ TEST(EachOptimizer, OfOnePassUpdatesAGroupAsOneTask) {
 TEST(EachOptimizer, SlicesAndThreadsGiveTheBitsOfTheWhole) {
   for (const Maker& make : kMakers) {
     const int64_t n = 40000;
-    auto run = [&](const std::vector<Range>& cuts, int threads) {
+    auto run = [&](const std::vector<IndexRange>& cuts, int threads) {
       Stream stream({}, Stream::Mode::kInline, threads);
       WithStream with(stream);
       Slot whole = matrix("w", {250, 160});
       std::vector<Slot> slots;
       const Slices group(n);
-      for (const Range& r : cuts) {
+      for (const IndexRange& r : cuts) {
         slots.push_back(whole);
         slots.back().group = &group;
         slots.back().offset = r.begin;

@@ -33,7 +33,7 @@ const Hdf5File& golden() {
 // fp32, fp64 or int32; int64 as int32.
 Tensor stored(const std::string& name) {
   const Hdf5Info info = golden().info(name);
-  const Range all{0, info.shape[0]};
+  const IndexRange all{0, info.shape[0]};
   if (info.type == StoredType::kFloat32) {
     std::vector<float> v(static_cast<size_t>(info.shape.numel()));
     golden().read(name, info.type, all, v.data());

@@ -107,7 +107,7 @@ TEST(HfFolder, BoxesAreReadAsTheWholeIs) {
         const Shape& shape = e.region.shape;
         Region box = shape;
         if (shape.rank() > 0) {
-          const Range r = split_evenly(shape.back(), 2, half);
+          const IndexRange r = split_evenly(shape.back(), 2, half);
           box.begin[shape.rank() - 1] = r.begin, box.extent[shape.rank() - 1] = r.size();
         } else if (half == 1) {
           continue;

@@ -33,7 +33,7 @@ TEST(BucketLayout, SlicesTileTheBufferAtAnyNumberOfRanks) {
   for (int size = 1; size <= 40; ++size) {
     int64_t at = 0, most = 0, least = l.total();
     for (int r = 0; r < size; ++r) {
-      const Range s = l.slice(r, size);
+      const IndexRange s = l.slice(r, size);
       EXPECT_EQ(s.begin, at);
       EXPECT_EQ(s.begin % BucketLayout::kUnit, 0);
       EXPECT_EQ(BucketLayout::cut_sizes(l.all(), size)[static_cast<size_t>(r)], s.size());
@@ -57,9 +57,9 @@ TEST(BucketLayout, EvenedOutEveryRankHasAsMuchUnlessThatTakesTooMuchMemory) {
     EXPECT_EQ(l.total(), even ? wanted : before) << size;
     int64_t filled = 0, empty = 0;
     for (const BucketLayout::Piece& p : l.pieces()) filled += p.numel();
-    for (const Range& gap : l.gaps()) empty += gap.size();
+    for (const IndexRange& gap : l.gaps()) empty += gap.size();
     EXPECT_EQ(filled + empty, l.total()) << size;
-    EXPECT_EQ(l.gaps().back(), (Range{last, l.total()})) << size;
+    EXPECT_EQ(l.gaps().back(), (IndexRange{last, l.total()})) << size;
   }
 }
 

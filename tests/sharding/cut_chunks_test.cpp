@@ -28,7 +28,7 @@ struct Whole {
   std::vector<float> values;
 };
 
-StateEntry entry_of(const Whole& w, const Region& region, Range range) {
+StateEntry entry_of(const Whole& w, const Region& region, IndexRange range) {
   std::vector<float> v;
   for (int64_t i = range.begin; i < range.end; ++i) v.push_back(w.values[static_cast<size_t>(region.element(i))]);
   return {w.name, region, range.begin, Tensor::of(v, {range.size()})};
@@ -36,7 +36,7 @@ StateEntry entry_of(const Whole& w, const Region& region, Range range) {
 
 // What rank r of `size` holds of a tensor that is cut along `dim`, as evenly as can be.
 Region cut(const Shape& shape, int dim, int r, int size) {
-  const Range mine = split_evenly(shape[dim], size, r);
+  const IndexRange mine = split_evenly(shape[dim], size, r);
   Shape begin = shape, extent = shape;
   for (int64_t& at : begin) at = 0;
   begin[dim] = mine.begin, extent[dim] = mine.size();
@@ -124,7 +124,9 @@ TEST(CutChunks, WhereSomeRanksHoldWholeChunksAlone) {
     std::vector<StateEntry> mine;
     for (const Whole& w : tensors()) {
       const int64_t rows = w.shape[0], first = std::min<int64_t>(rows, 64), second = std::min<int64_t>(rows, 65);
-      const Range r = rank == 0 ? Range{0, first} : rank == 1 ? Range{first, second} : Range{second, rows};
+      const IndexRange r = rank == 0   ? IndexRange{0, first}
+                           : rank == 1 ? IndexRange{first, second}
+                                       : IndexRange{second, rows};
       Shape begin = w.shape, extent = w.shape;
       for (int64_t& at : begin) at = 0;
       begin[0] = r.begin, extent[0] = r.size();

@@ -172,7 +172,7 @@ TEST(Frozen, ParametersTakeNoGradientNoSlotAndNoChange) {
       if (p.name == "frozen") before = p.parameter->value.to_vector();
     parallel.begin_step(job.micro_count, job.nominal_targets);
     for (int64_t i : parallel.my_micro_batches()) {
-      const Range r = split_evenly(job.batch, job.micro_count, i);
+      const IndexRange r = split_evenly(job.batch, job.micro_count, i);
       auto [loss, targets] = job.loss(*model, 0, r.begin, r.end);
       parallel.backward(i, loss, targets);
     }
@@ -297,7 +297,7 @@ TEST(Overlap, GroupsLeaveInOneOrderOnEveryRank) {
     for (int64_t step = 0; step < 3; ++step) {
       parallel.begin_step(4, 13);
       for (int64_t i : parallel.my_micro_batches()) {
-        const Range r = split_evenly(13, 4, i);
+        const IndexRange r = split_evenly(13, 4, i);
         auto samples = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(r.size()));
         WithRandom with({5, step, samples});
         auto [loss, targets] = job.loss(*model, step, r.begin, r.end);

@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(Levels, PlannedStep, ::testing::ValuesIn(cases()), name
 
 // Whole gradient buffers that a rank must hold at level none: its stack of open nodes in the tree, with the leaf that
 // comes next.
-int64_t open_nodes(Range mine, int64_t micro_batches) {
+int64_t open_nodes(IndexRange mine, int64_t micro_batches) {
   TreeStack<char> stack(micro_batches);
   size_t most = 0;
   for (int64_t i = mine.begin; i < mine.end; ++i) {

@@ -426,7 +426,7 @@ TEST(Parameters, AreInMemoryOnlyWhereUsed) {
     for (auto& p : model->parameters()) EXPECT_FALSE(p.parameter->value.allocated()) << p.name;
     parallel.begin_step(2, 13 * 6);
     for (int64_t i : parallel.my_micro_batches()) {
-      const Range r = split_evenly(13, 2, i);
+      const IndexRange r = split_evenly(13, 2, i);
       WithRandom with({5, 0, std::make_shared<std::vector<int64_t>>(static_cast<size_t>(r.size()))});
       auto [loss, targets] = job.loss(*model, 0, r.begin, r.end);
       parallel.backward(i, loss, targets);

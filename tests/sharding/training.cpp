@@ -108,7 +108,7 @@ Outcome train_one(Communicator& comm, const Job& job) {
   for (int64_t step = job.first_step; step < job.steps; ++step) {
     parallel.begin_step(job.micro_count, job.nominal_targets);
     for (int64_t i : parallel.my_micro_batches()) {
-      const Range r = split_evenly(job.batch, job.micro_count, i);
+      const IndexRange r = split_evenly(job.batch, job.micro_count, i);
       auto samples = std::make_shared<std::vector<int64_t>>();
       for (int64_t s = r.begin; s < r.end; ++s) samples->push_back(step * job.batch + s);
       WithRandom with({5, step, samples});

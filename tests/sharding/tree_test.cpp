@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 // The tree by its definition.
-void nodes_of_tree(Range r, std::vector<Range>& out) {
+void nodes_of_tree(IndexRange r, std::vector<IndexRange>& out) {
   out.push_back(r);
   if (r.size() < 2) return;
   int64_t left = 1;
@@ -32,17 +32,17 @@ std::vector<double> values_of(int64_t n) {
   return v;
 }
 
-std::vector<Range> random_partition(int64_t total, int parts, uint64_t seed) {
+std::vector<IndexRange> random_partition(int64_t total, int parts, uint64_t seed) {
   std::vector<int64_t> cuts{0, total};
   for (int i = 1; i < parts; ++i) cuts.push_back(philox(seed, static_cast<uint64_t>(i), 1).v[0] % (total + 1));
   std::sort(cuts.begin(), cuts.end());
-  std::vector<Range> out;
+  std::vector<IndexRange> out;
   for (size_t i = 0; i + 1 < cuts.size(); ++i) out.push_back({cuts[i], cuts[i + 1]});
   return out;
 }
 
 // As the kernel adds values[r.begin .. r.end).
-double tree_sum(std::vector<double> values, Range r) {
+double tree_sum(std::vector<double> values, IndexRange r) {
   const int64_t range[2] = {r.begin, r.end};
   double sum = 0;
   TreeSumsArgs a;
@@ -53,11 +53,11 @@ double tree_sum(std::vector<double> values, Range r) {
 
 TEST(Tree, ItsNodesAreThoseOfItsDefinition) {
   for (int64_t total = 1; total <= 40; ++total) {
-    std::vector<Range> nodes;
+    std::vector<IndexRange> nodes;
     nodes_of_tree({0, total}, nodes);
     for (int64_t b = 0; b < total; ++b)
       for (int64_t e = b + 1; e <= total; ++e)
-        ASSERT_EQ(is_tree_node({b, e}, total), std::find(nodes.begin(), nodes.end(), Range{b, e}) != nodes.end())
+        ASSERT_EQ(is_tree_node({b, e}, total), std::find(nodes.begin(), nodes.end(), IndexRange{b, e}) != nodes.end())
             << "[" << b << ", " << e << ") of " << total;
   }
 }
@@ -68,7 +68,7 @@ TEST(Tree, MaximalNodesTileTheirRangeAndAreFew) {
       for (int64_t e = b; e <= total; ++e) {
         const auto nodes = maximal_nodes({b, e}, total);
         int64_t at = b;
-        for (const Range& n : nodes) {
+        for (const IndexRange& n : nodes) {
           ASSERT_EQ(n.begin, at);
           ASSERT_TRUE(is_tree_node(n, total));
           at = n.end;
@@ -84,8 +84,8 @@ TEST(Tree, AnyPartitionJoinsToTheWholeAndToTheSameBits) {
     const double expected = tree_sum(v, {0, total});
     for (uint64_t seed = 0; seed < 40; ++seed) {
       TreeStack<double> stack(total);
-      for (const Range& part : random_partition(total, 1 + static_cast<int>(seed % 6), seed))
-        for (const Range& node : maximal_nodes(part, total))
+      for (const IndexRange& part : random_partition(total, 1 + static_cast<int>(seed % 6), seed))
+        for (const IndexRange& node : maximal_nodes(part, total))
           stack.push(node, tree_sum(v, node), [](double& into, double from) { into += from; });
       ASSERT_TRUE(stack.complete());
       ASSERT_EQ(stack.nodes()[0].second, expected) << total << " values, seed " << seed;

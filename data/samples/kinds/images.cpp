@@ -22,7 +22,7 @@ class ImageCopy final : public LabelledCopy {
   void measure(const uint8_t* bytes, int64_t rows) override {
     sums_.add(bytes, rows * header().images[1] * header().images[2]);
   }
-  void measure_encoded(const DatasetFile& file, Range samples) override {
+  void measure_encoded(const DatasetFile& file, IndexRange samples) override {
     for (int64_t i = samples.begin; i < samples.end; ++i)
       file.visit_image(
           i, [&](const uint8_t* pixels, int64_t height, int64_t width) { sums_.add(pixels, height * width); });
@@ -68,7 +68,7 @@ class ImageKind final : public LabelledKind {
   }
 
   SampleParts parts(const std::shared_ptr<const DatasetFile>& file, const DataOptions& o) const override {
-    return plain_parts(file->header.images[0], o, [file, o](Range part, PartUse use) {
+    return plain_parts(file->header.images[0], o, [file, o](IndexRange part, PartUse use) {
       return std::make_shared<ImageDataset>(file, part, o.image,
                                             use.training ? Augmentation(o.augment, use.seed) : Augmentation());
     });

@@ -106,7 +106,7 @@ void open_labelled(RowSource rows, RowSource labels, int64_t memory_bytes, Datas
 
 void LabelledKind::cut(DatasetFile& file, int64_t samples) const {
   DatasetHeader& h = file.header;
-  h.hashes = hashes_of_first(*file.rows, h.hashes, h.files.of(Range{0, samples}).end, rows_per_chunk(h));
+  h.hashes = hashes_of_first(*file.rows, h.hashes, h.files.of(IndexRange{0, samples}).end, rows_per_chunk(h));
   h.images[0] = samples;
   sample_target(h.target).cut(file, samples);
   if (!h.files.ends.empty()) cut_ends(h.files, samples);
@@ -127,7 +127,7 @@ std::string LabelledKind::difference(const DatasetHeader& other, const DatasetHe
 
 uint64_t LabelledKind::hash_of(const DatasetFile& file, int64_t sample) const {
   uint64_t out = 0;
-  file.rows->visit({sample, sample + 1}, [&](Range, const uint8_t* bytes) {
+  file.rows->visit({sample, sample + 1}, [&](IndexRange, const uint8_t* bytes) {
     out = hash64(bytes, static_cast<size_t>(file.rows->row_bytes()));
   });
   return out;
@@ -218,12 +218,12 @@ LabelledCopy::LabelledCopy(NewDataset d, StoredType type)
   header_.images[0] = d.samples;
 }
 
-void LabelledCopy::append(const std::shared_ptr<const DatasetFile>& from, Range samples,
+void LabelledCopy::append(const std::shared_ptr<const DatasetFile>& from, IndexRange samples,
                           const std::vector<int32_t>& labels) {
   const DatasetFile& file = *from;
   targets_->append(file, samples, labels);
   for (int64_t i = samples.begin; header_.encoded && i < samples.end; ++i) parts_.add(file.header.files.of(i).size());
-  file.rows->visit(file.header.files.of(samples), [&](Range piece, const uint8_t* bytes) {
+  file.rows->visit(file.header.files.of(samples), [&](IndexRange piece, const uint8_t* bytes) {
     bytes = moved(file.header, bytes, piece.size());
     rows_.append(bytes, piece.size());
     if (measures_ && !header_.encoded) measure(bytes, piece.size());

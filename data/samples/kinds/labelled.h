@@ -21,7 +21,7 @@ class LabelledKind : public SampleKind {
   void hash(const DatasetHeader& header, Hasher128& hasher) const final;
   std::vector<StoredList> lists(const DatasetHeader& header) const final;
   int64_t samples(const DatasetHeader& header) const final { return header.images[0]; }
-  Range rows_of(const DatasetHeader& header, Range samples) const final { return header.files.of(samples); }
+  IndexRange rows_of(const DatasetHeader& header, IndexRange samples) const final { return header.files.of(samples); }
   void open(const std::shared_ptr<const Hdf5File>& file, int64_t memory_bytes, DatasetFile& out) const final;
   void cut(DatasetFile& file, int64_t samples) const final;
   std::string difference(const DatasetHeader& other, const DatasetHeader& first) const final;
@@ -36,7 +36,7 @@ class LabelledKind : public SampleKind {
   virtual std::string identity_text(const DatasetHeader& header) const = 0;
   // Checks the values of rows as they are read.
   virtual StoredRows::Check row_check(const DatasetFile& file) const {
-    return [](Range, const uint8_t*) {};
+    return [](IndexRange, const uint8_t*) {};
   }
   virtual void open_ends(const std::shared_ptr<const Hdf5File>& file, DatasetFile& out) const {}
   virtual uint64_t hash_of(const DatasetFile& file, int64_t sample) const;
@@ -51,7 +51,7 @@ class LabelledKind : public SampleKind {
 class LabelledCopy : public SampleWriter {
  public:
   LabelledCopy(NewDataset dataset, StoredType type);
-  void append(const std::shared_ptr<const DatasetFile>& from, Range samples,
+  void append(const std::shared_ptr<const DatasetFile>& from, IndexRange samples,
               const std::vector<int32_t>& labels) override;
   void close() override;
   PartialOutput& output() override { return pending_; }
@@ -59,7 +59,7 @@ class LabelledCopy : public SampleWriter {
  protected:
   // `bytes` of rows as they are to be stored here.
   virtual const uint8_t* moved(const DatasetHeader& from, const uint8_t* bytes, int64_t rows) { return bytes; }
-  virtual void measure_encoded(const DatasetFile& from, Range samples) {}
+  virtual void measure_encoded(const DatasetFile& from, IndexRange samples) {}
   virtual void measure(const uint8_t* bytes, int64_t rows) = 0;
   virtual void set_moments(DatasetHeader& header) const = 0;
   const DatasetHeader& header() const { return header_; }

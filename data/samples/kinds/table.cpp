@@ -161,7 +161,7 @@ class TableKind final : public LabelledKind {
   }
   SampleParts parts(const std::shared_ptr<const DatasetFile>& file, const DataOptions& o) const override {
     return plain_parts(file->header.images[0], o,
-                       [file](Range part, PartUse) { return std::make_shared<TableDataset>(file, part); });
+                       [file](IndexRange part, PartUse) { return std::make_shared<TableDataset>(file, part); });
   }
 
  protected:
@@ -182,7 +182,7 @@ class TableKind final : public LabelledKind {
       warn_of_old_numbers(file.path, str("feature ", c), centres[c], h.stddev[c]);
     }
     return [path = file.path, columns = h.images[1], mean = std::move(centres), stddev = h.stddev](
-               Range rows, const uint8_t* bytes) {
+               IndexRange rows, const uint8_t* bytes) {
       const auto* values = reinterpret_cast<const float*>(bytes);
       for (int64_t i = 0; i < rows.size() * columns; ++i) {
         const auto c = static_cast<size_t>(i % columns);

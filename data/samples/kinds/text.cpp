@@ -77,7 +77,7 @@ int64_t first_beyond(StoredType type, const uint8_t* bytes, int64_t count, int64
 std::unique_ptr<StoredRows> open_tokens(std::shared_ptr<const Hdf5File> file, const DatasetHeader& header,
                                         int64_t memory_bytes) {
   StoredType type = file->info("tokens").type;
-  auto check_ids = [path = file->path(), limit = header.vocabulary_size, type](Range rows, const uint8_t* bytes) {
+  auto check_ids = [path = file->path(), limit = header.vocabulary_size, type](IndexRange rows, const uint8_t* bytes) {
     int64_t at = first_beyond(type, bytes, rows.size(), limit);
     if (at < 0) return;
     uint32_t id = 0;
@@ -96,12 +96,12 @@ class TokenCopy final : public SampleWriter {
     if (d.header.records.labelled) writer_.set_classes(d.header.classes, std::move(d.header.class_names));
   }
 
-  void append(const std::shared_ptr<const DatasetFile>& file, Range samples,
+  void append(const std::shared_ptr<const DatasetFile>& file, IndexRange samples,
               const std::vector<int32_t>& labels) override {
     const FileTokens source(file);
     if (source.records() == 0) return copy(source, samples);
     int64_t record = samples.begin;
-    visit_records(*file, records_of(file->header, samples), [&](Range tokens) {
+    visit_records(*file, records_of(file->header, samples), [&](IndexRange tokens) {
       copy(source, tokens);
       if (file->header.records.labelled) writer_.end_record(label_of(*file, record++, labels));
       else writer_.end_record();
@@ -111,8 +111,8 @@ class TokenCopy final : public SampleWriter {
   PartialOutput& output() override { return writer_.output(); }
 
  private:
-  void copy(const FileTokens& source, Range tokens) {
-    for (Range now = tokens; now.begin < tokens.end; now.begin = now.end) {
+  void copy(const FileTokens& source, IndexRange tokens) {
+    for (IndexRange now = tokens; now.begin < tokens.end; now.begin = now.end) {
       now.end = std::min(tokens.end, now.begin + kTokensAtOnce);
       ids_.resize(static_cast<size_t>(now.size()));
       source.read(now, ids_.data());
@@ -129,7 +129,7 @@ class TokenCopy final : public SampleWriter {
 
 bool all_ones(const StoredRows& rows, int64_t count) {
   bool out = true;
-  rows.visit({0, count}, [&](Range piece, const uint8_t* bytes) {
+  rows.visit({0, count}, [&](IndexRange piece, const uint8_t* bytes) {
     out &= std::find(bytes, bytes + piece.size(), 0) == bytes + piece.size();
   });
   return out;
@@ -140,7 +140,7 @@ void cut_text(DatasetFile& file, int64_t samples) {
   h.tokens = samples;
   if (file.record_ends) {
     const int64_t records = records_of(h, {0, samples}).end;
-    visit_records(file, {records - 1, records}, [&](Range tokens) { h.tokens = tokens.end; });
+    visit_records(file, {records - 1, records}, [&](IndexRange tokens) { h.tokens = tokens.end; });
     h.records.end_hashes = hashes_of_first(*file.record_ends, h.records.end_hashes, records, tokens_per_chunk());
     h.records.count = records;
   }

@@ -16,7 +16,7 @@ namespace {
 void read_boxes(std::shared_ptr<const Hdf5File> file, DatasetFile& out) {
   DatasetHeader& h = out.header;
   const std::string path = file->path();
-  auto check_boxes = [path, classes = h.classes](Range rows, const uint8_t* bytes) {
+  auto check_boxes = [path, classes = h.classes](IndexRange rows, const uint8_t* bytes) {
     const auto* box = reinterpret_cast<const float*>(bytes);
     const auto part = [](float value) { return value >= 0 && value <= 1; };
     for (int64_t i = rows.begin; i < rows.end; ++i, box += kBoxValues)
@@ -26,12 +26,12 @@ void read_boxes(std::shared_ptr<const Hdf5File> file, DatasetFile& out) {
   };
   const StoredRows rows(stored_rows(file, "boxes"), h.label_hashes, int64_t{1} << 62, check_boxes);
   out.boxes.resize(static_cast<size_t>(rows.size() * kBoxValues));
-  rows.visit({0, rows.size()}, [&](Range piece, const uint8_t* bytes) {
+  rows.visit({0, rows.size()}, [&](IndexRange piece, const uint8_t* bytes) {
     std::memcpy(out.boxes.data() + piece.begin * kBoxValues, bytes,
                 static_cast<size_t>(piece.size() * rows.row_bytes()));
   });
-  h.target_parts.ends =
-      read_list<int64_t>(stored_rows(std::move(file), "box_ends"), h.target_parts.hashes, [](Range, const uint8_t*) {});
+  h.target_parts.ends = read_list<int64_t>(stored_rows(std::move(file), "box_ends"), h.target_parts.hashes,
+                                           [](IndexRange, const uint8_t*) {});
   const std::vector<int64_t>& ends = h.target_parts.ends;
   require(!ends.empty() && std::is_sorted(ends.begin(), ends.end()) && ends.front() >= 0 && ends.back() == rows.size(),
           ExitCode::kBadData, path, ": 'box_ends' does not ascend to the ", rows.size(), " boxes");
@@ -59,7 +59,7 @@ void draw(std::span<const float> boxes, ByteImage& image) {
 class BoxCopy final : public TargetCopy {
  public:
   explicit BoxCopy(std::string path) : path_(std::move(path)) {}
-  void append(const DatasetFile& file, Range samples, const std::vector<int32_t>& labels) override {
+  void append(const DatasetFile& file, IndexRange samples, const std::vector<int32_t>& labels) override {
     for (int64_t i = samples.begin; i < samples.end; ++i) append(file.boxes_of(i), labels);
   }
   void close(Hdf5File& file, bool, DatasetHeader& h) override {
@@ -110,7 +110,7 @@ class BoxTarget final : public SampleTarget {
   }
   void cut(DatasetFile& file, int64_t samples) const override {
     DatasetHeader& h = file.header;
-    const int64_t rows = h.target_parts.of(Range{0, samples}).end;
+    const int64_t rows = h.target_parts.of(IndexRange{0, samples}).end;
     cut_ends(h.target_parts, samples);
     file.boxes.resize(static_cast<size_t>(rows * kBoxValues));
     h.label_hashes = hashes_of_list(file.boxes, kBoxValues);
@@ -161,7 +161,7 @@ void write_boxes(Hdf5File& file, const std::vector<float>& boxes, const std::vec
 }
 
 std::span<const float> DatasetFile::boxes_of(int64_t image) const {
-  const Range range = header.target_parts.of(image);
+  const IndexRange range = header.target_parts.of(image);
   return {boxes.data() + range.begin * kBoxValues, static_cast<size_t>(range.size() * kBoxValues)};
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 class LabelCopy final : public TargetCopy {
  public:
-  void append(const DatasetFile& file, Range samples, const std::vector<int32_t>& labels) override {
+  void append(const DatasetFile& file, IndexRange samples, const std::vector<int32_t>& labels) override {
     for (int64_t i = samples.begin; i < samples.end; ++i) labels_.push_back(label_of(file, i, labels));
   }
   void close(Hdf5File& file, bool, DatasetHeader& header) override { write_labels(file, labels_, header); }

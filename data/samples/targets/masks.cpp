@@ -40,11 +40,11 @@ class MaskCopy final : public TargetCopy {
  public:
   MaskCopy(Hdf5File& file, const NewDataset& d)
       : masks_(file, "masks", StoredType::kUInt8, shape(d), mask_rows_per_chunk(d.header)) {}
-  void append(const DatasetFile& file, Range samples, const std::vector<int32_t>&) override {
+  void append(const DatasetFile& file, IndexRange samples, const std::vector<int32_t>&) override {
     const RaggedEnds& parts = file.header.target_parts;
     for (int64_t i = samples.begin; file.header.encoded && i < samples.end; ++i) parts_.add(parts.of(i).size());
     file.masks->visit(parts.of(samples),
-                      [&](Range piece, const uint8_t* bytes) { masks_.append(bytes, piece.size()); });
+                      [&](IndexRange piece, const uint8_t* bytes) { masks_.append(bytes, piece.size()); });
   }
   void close(Hdf5File& file, bool, DatasetHeader& h) override {
     h.label_hashes = masks_.finish();
@@ -102,9 +102,9 @@ class MaskTarget final : public SampleTarget {
   void open(const std::shared_ptr<const Hdf5File>& file, int64_t memory_bytes, const std::string&,
             DatasetFile& out) const override {
     DatasetHeader& h = out.header;
-    StoredRows::Check check_masks = [](Range, const uint8_t*) {};
+    StoredRows::Check check_masks = [](IndexRange, const uint8_t*) {};
     if (!h.encoded)
-      check_masks = [&h, path = out.path](Range rows, const uint8_t* bytes) {
+      check_masks = [&h, path = out.path](IndexRange rows, const uint8_t* bytes) {
         const int64_t pixels = h.images[1] * h.images[2];
         for (int64_t i = rows.begin; i < rows.end; ++i, bytes += pixels)
           check_mask(h, path, i, bytes, h.images[2], pixels);
@@ -114,7 +114,7 @@ class MaskTarget final : public SampleTarget {
   }
   void cut(DatasetFile& file, int64_t samples) const override {
     DatasetHeader& h = file.header;
-    const int64_t rows = h.target_parts.of(Range{0, samples}).end;
+    const int64_t rows = h.target_parts.of(IndexRange{0, samples}).end;
     if (h.encoded) cut_ends(h.target_parts, samples);
     h.label_hashes = hashes_of_first(*file.masks, h.label_hashes, rows, mask_rows_per_chunk(h));
   }
@@ -175,7 +175,7 @@ std::vector<uint8_t> DatasetFile::mask(int64_t index, int64_t height, int64_t wi
   if (!header.encoded) {
     std::vector<uint8_t> out;
     masks->visit({index, index + 1},
-                 [&](Range, const uint8_t* pixels) { out.assign(pixels, pixels + height * width); });
+                 [&](IndexRange, const uint8_t* pixels) { out.assign(pixels, pixels + height * width); });
     return out;
   }
   ByteImage out = decode_mask(bytes_in(*masks, header.target_parts.of(index)), str(path, ": mask ", index));

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 std::vector<float> read_numbers(std::shared_ptr<const Hdf5File> file, const DatasetHeader& h) {
-  auto check_numbers = [path = file->path(), mean = h.target_centre(), stddev = h.target_std](Range rows,
+  auto check_numbers = [path = file->path(), mean = h.target_centre(), stddev = h.target_std](IndexRange rows,
                                                                                               const uint8_t* bytes) {
     const auto* values = reinterpret_cast<const float*>(bytes);
     for (int64_t i = 0; i < rows.size(); ++i)
@@ -26,7 +26,7 @@ std::vector<float> read_numbers(std::shared_ptr<const Hdf5File> file, const Data
 class NumberCopy final : public TargetCopy {
  public:
   explicit NumberCopy(double offset) : offset_(offset) {}
-  void append(const DatasetFile& file, Range samples, const std::vector<int32_t>&) override {
+  void append(const DatasetFile& file, IndexRange samples, const std::vector<int32_t>&) override {
     for (int64_t i = samples.begin; i < samples.end; ++i)
       numbers_.push_back(
           static_cast<float>(file.numbers[static_cast<size_t>(i)] + (file.header.target_offset - offset_)));

@@ -53,5 +53,5 @@ class Failing : public Model {
 int main(int argc, char** argv) {
   auto app = lockstep::builtin();
   app.models.push_back(lockstep::model_choice<lockstep::Failing, lockstep::FailingOptions>("failing"));
-  return lockstep::run(argc, argv, app);
+  return lockstep::run_program(argc, argv, app);
 }

@@ -197,4 +197,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace lockstep
 
-int main(int argc, char** argv) { return lockstep::run(argc, argv); }
+int main(int argc, char** argv) { return lockstep::run_program(argc, argv); }

@@ -58,5 +58,5 @@ class Odd : public Model {
 int main(int argc, char** argv) {
   auto app = lockstep::builtin();
   app.models.push_back(lockstep::model_choice<lockstep::Odd, lockstep::OddOptions>("odd"));
-  return lockstep::run(argc, argv, app);
+  return lockstep::run_program(argc, argv, app);
 }
