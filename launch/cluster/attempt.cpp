@@ -27,7 +27,7 @@ namespace lockstep {
 namespace {
 
 constexpr double kPing = 0.5;         // seconds between signs of life of the launcher
-constexpr double kSettle = 0.15;      // from the first rank's end to the verdict, so that others' reasons are known
+constexpr double kSettle = 0.15;      // from the first rank's end to the diagnosis, so that others' reasons are known
 constexpr double kUnexplained = 0.5;  // the same where the rank gave no reason: mpirun's end may be one
 constexpr double kKeeperEnd = 2;      // from the end of mpirun's output until its keeper says how it ended
 constexpr double kAgentsEnd = 1.5;    // that agents get to end their ranks
@@ -79,7 +79,7 @@ class Attempt {
     begun_ = steady_now();
     while (!over_) step();
     for (const RankView& r : ranks_) result_.last_step = std::max(result_.last_step, r.step.step);
-    if (result_.verdict && options_.decided) options_.decided(*result_.verdict, result_.last_step);
+    if (result_.diagnosis && options_.decided) options_.decided(*result_.diagnosis, result_.last_step);
     end_all();
     return result_;
   }
@@ -151,8 +151,8 @@ class Attempt {
 
   // Ends the attempt if there is a reason, a moment after its first sign.
   void settle(double now, bool all_ended) {
-    const auto verdict = verdict_on(ranks_, options_.patience, now);
-    if (!verdict) {
+    const auto diagnosis = diagnosis_of(ranks_, options_.patience, now);
+    if (!diagnosis) {
       sign_ = -1;
       if (!all_ended) return;
       over_ = true;
@@ -164,13 +164,13 @@ class Attempt {
       send_all({{"type", "report"}});  // where the others stand now
     }
     if (!all_ended && now - sign_ < kSettle) return;
-    if (!verdict->explained) {  // as where Open MPI in a rank ends that, since mpirun is gone
+    if (!diagnosis->explained) {  // as where Open MPI in a rank ends that, since mpirun is gone
       if (mpirun_->ended()) return fail_by_mpirun();
       if (now - sign_ < (mpirun_->ending() ? kKeeperEnd : kUnexplained)) return;
     }
     over_ = true;
-    result_.verdict = verdict;
-    result_.code = static_cast<int>(verdict->code);
+    result_.diagnosis = diagnosis;
+    result_.code = static_cast<int>(diagnosis->code);
     result_.decided_s = now - sign_;
   }
 
@@ -230,10 +230,10 @@ class Attempt {
                       complaint.empty() ? "" : ": ", complaint)});
   }
 
-  void fail(Verdict v) {
+  void fail(Diagnosis v) {
     over_ = true;
     result_.code = static_cast<int>(v.code);
-    result_.verdict = std::move(v);
+    result_.diagnosis = std::move(v);
   }
 
   static std::string last_lines(const std::string& text) {
@@ -418,11 +418,11 @@ class Attempt {
   // Nothing is left running on any machine that can be reached.
   void end_all() {
     const double begun = steady_now();
-    send_all({{"type", "stop"}, {"failed", int64_t{result_.verdict.has_value()}}});
+    send_all({{"type", "stop"}, {"failed", int64_t{result_.diagnosis.has_value()}}});
     const auto open = [&] {
       for (int r = 0; r < size_; ++r) {
         const auto& a = agents_[static_cast<size_t>(r)];
-        const bool lost = result_.verdict && result_.verdict->lost_hosts.count(ranks_[static_cast<size_t>(r)].host);
+        const bool lost = result_.diagnosis && result_.diagnosis->lost_hosts.count(ranks_[static_cast<size_t>(r)].host);
         if (a && !a->closed() && !lost) return true;
       }
       return false;
@@ -430,7 +430,7 @@ class Attempt {
     while (open() && steady_now() - begun < kAgentsEnd) wait_for_news(0.02);
     listener_ = Descriptor();
     const double asked = steady_now();
-    const bool hurry = result_.verdict.has_value();
+    const bool hurry = result_.diagnosis.has_value();
     if (hurry) mpirun_->ask_to_end();
     while (mpirun_->runs() && steady_now() - asked < (hurry ? kMpirunEnd : 10)) wait_for_news(0.02);
     mpirun_->kill();

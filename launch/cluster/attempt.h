@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "launch/cluster/diagnosis.h"
 #include "launch/cluster/mpirun.h"
-#include "launch/cluster/verdict.h"
 
 namespace lockstep {
 
@@ -22,18 +22,19 @@ struct AttemptOptions {
   std::vector<std::pair<std::string, std::string>> environment;  // of mpirun, added to this process's
   bool plain = true;     // ranks show their progress as lines; false: `progress` is shown in place of it
   bool verbose = false;  // also show what mpirun says
-  std::function<void(const FlightStep&)> progress;                 // after each step of rank 0
-  std::function<void(const std::vector<RankView>&)> view;          // every second
-  std::function<void(const Verdict&, int64_t last_step)> decided;  // before the ranks that are left are ended
+  std::function<void(const FlightStep&)> progress;                   // after each step of rank 0
+  std::function<void(const std::vector<RankView>&)> view;            // every second
+  std::function<void(const Diagnosis&, int64_t last_step)> decided;  // before the ranks that are left are ended
   std::function<int()> next_signal;  // a signal for the ranks, or SIGTSTP for this process, that has arrived; 0: none
 };
 
 struct AttemptResult {
   int code = 0;
-  std::optional<Verdict> verdict;  // absent where all ranks ended by themselves, alike
-  bool asked_to_stop = false;      // a signal was handed on to the ranks
+  std::optional<Diagnosis> diagnosis;  // absent where all ranks ended by themselves, alike
+  bool asked_to_stop = false;          // a signal was handed on to the ranks
   int64_t last_step = 0;
-  double decided_s = 0, ended_s = 0;  // from the first sign of the failure to the verdict, and to the end of all ranks
+  double decided_s = 0,
+         ended_s = 0;  // from the first sign of the failure to the diagnosis, and to the end of all ranks
 };
 
 // Throws ExitCode::kRankLost if the job cannot be started.

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/cluster/verdict.h"
+#include "launch/cluster/diagnosis.h"
 
 namespace lockstep {
 

@@ -256,7 +256,7 @@ class LaunchedJob {
         absent_(place_.hosts, options_.mpirun.remote_shell),
         policy_(restarts_of(a)) {
     options_.next_signal = [this] { return signal_for_ranks(); };
-    options_.decided = [this](const Verdict& v, int64_t last_step) { decide(v, last_step); };
+    options_.decided = [this](const Diagnosis& v, int64_t last_step) { decide(v, last_step); };
     if (target_.settings) options_.view = [this](const std::vector<RankView>& ranks) { show(ranks); };
     prepare(target_.command);
   }
@@ -279,7 +279,7 @@ class LaunchedJob {
       if (target_.settings) ::unlink(ranks_path(target_.settings->run.dir).c_str());
       if (!goes_on_after(result)) {
         if (target_.settings)
-          tell(target_, target_.settings->launch.on_end, result.code, result.verdict ? result.verdict->text : "");
+          tell(target_, target_.settings->launch.on_end, result.code, result.diagnosis ? result.diagnosis->text : "");
         return result.code;
       }
       prepare_next();
@@ -370,7 +370,7 @@ class LaunchedJob {
     if (held_) write_ranks(dir, rank_lines(ranks, options_.number));
   }
 
-  void decide(const Verdict& v, int64_t last_step) {
+  void decide(const Diagnosis& v, int64_t last_step) {
     bar_.reset();
     if (target_.settings && v.code == ExitCode::kRankLost && RunDir::holds_a_run(target_.settings->run.dir))
       write_failure(target_.settings->run.dir, {v.code, v.rank, v.step, v.text});
@@ -383,13 +383,13 @@ class LaunchedJob {
 
   bool goes_on_after(const AttemptResult& result) {
     const bool joins = std::exchange(growing_, false), stopped = result.asked_to_stop && !joins;
-    if (joins && !result.verdict && result.code == static_cast<int>(ExitCode::kSaved)) {
+    if (joins && !result.diagnosis && result.code == static_cast<int>(ExitCode::kSaved)) {
       decision_ = {true, "", 0};
       equal_ = -1;
       return true;
     }
-    if (!result.verdict) return false;
-    if (target_.settings) tell(target_, target_.settings->launch.on_failure, result.code, result.verdict->text);
+    if (!result.diagnosis) return false;
+    if (target_.settings) tell(target_, target_.settings->launch.on_failure, result.code, result.diagnosis->text);
     if (decision_.again && (stopped || is_ending(allocation_))) {
       log_info(stopped ? "it was asked to stop: not restarted" : "the job is being ended: not restarted");
       return false;

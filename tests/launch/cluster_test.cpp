@@ -13,13 +13,13 @@
 #include "launch/cluster/absent_machines.h"
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
+#include "launch/cluster/diagnosis.h"
 #include "launch/cluster/hosts.h"
 #include "launch/cluster/mpirun.h"
 #include "launch/cluster/restart.h"
 #include "launch/cluster/stack_dump.h"
 #include "launch/cluster/step_times.h"
 #include "launch/cluster/strangers.h"
-#include "launch/cluster/verdict.h"
 #include "tests/launch/scratch.h"
 
 namespace lockstep {
@@ -277,72 +277,73 @@ std::vector<RankView> four() {
   return out;
 }
 
-TEST(Verdict, NothingIsWrong) {
-  EXPECT_FALSE(verdict_on(four(), {}, 50.1));
+TEST(Diagnosis, NothingIsWrong) {
+  EXPECT_FALSE(diagnosis_of(four(), {}, 50.1));
   EXPECT_TRUE(notices_on(four(), {}, 50.1).empty());
 }
 
-TEST(Verdict, ASignalExplainsTheOthersErrors) {
+TEST(Diagnosis, ASignalExplainsTheOthersErrors) {
   auto ranks = four();
   ranks[0].ended = true, ranks[0].code = 69, ranks[0].ended_at = 49.9, ranks[0].first_error = "rank 2 is missing";
   ranks[2].ended = true, ranks[2].code = 128 + SIGKILL, ranks[2].ended_at = 50;
-  const auto v = verdict_on(ranks, {}, 50.1);
+  const auto v = diagnosis_of(ranks, {}, 50.1);
   ASSERT_TRUE(v);
   EXPECT_EQ(v->rank, 2);
   EXPECT_EQ(v->code, ExitCode::kRankLost);
   EXPECT_NE(v->text.find("rank 2 on n1 (process 102) was killed by SIGKILL"), std::string::npos) << v->text;
   EXPECT_NE(v->text.find("ranks 0, 1 and 3 wait in all_gather #3 of x"), std::string::npos) << v->text;
   ranks[2].memory_limit = 1 << 30;
-  EXPECT_NE(verdict_on(ranks, {}, 50.1)->text.find("the limit of its control group is 1.00 GiB"), std::string::npos);
+  EXPECT_NE(diagnosis_of(ranks, {}, 50.1)->text.find("the limit of its control group is 1.00 GiB"), std::string::npos);
 }
 
-TEST(Verdict, ACodeAboveThoseOfSignalsExplainsNothing) {
+TEST(Diagnosis, ACodeAboveThoseOfSignalsExplainsNothing) {
   auto ranks = four();
   ranks[1].ended = true, ranks[1].code = 195, ranks[1].ended_at = 50;  // Open MPI's, where mpirun is gone
-  const auto v = verdict_on(ranks, {}, 50.1);
+  const auto v = diagnosis_of(ranks, {}, 50.1);
   ASSERT_TRUE(v);
   EXPECT_FALSE(v->explained);
   EXPECT_NE(v->text.find("ended with exit code 195"), std::string::npos) << v->text;
 }
 
-TEST(Verdict, ARanksOwnWordsAndExitCodeComeFirst) {
+TEST(Diagnosis, ARanksOwnWordsAndExitCodeComeFirst) {
   auto ranks = four();
   ranks[3].ended = true, ranks[3].code = 70, ranks[3].ended_at = 50, ranks[3].first_error = "rank 3 on n1: not finite";
   ranks[0].ended = true, ranks[0].code = 70, ranks[0].ended_at = 49;  // silent: another one reports
-  const auto v = verdict_on(ranks, {}, 50.1);
+  const auto v = diagnosis_of(ranks, {}, 50.1);
   EXPECT_EQ(v->code, ExitCode::kNumeric);
   EXPECT_EQ(v->text, "rank 3 on n1: not finite");
 }
 
-TEST(Verdict, SavedOnRequestIsNoFailure) {
+TEST(Diagnosis, SavedOnRequestIsNoFailure) {
   auto ranks = four();
   for (RankView& r : ranks) r.ended = true, r.code = 75;
-  EXPECT_FALSE(verdict_on(ranks, {}, 100));
+  EXPECT_FALSE(diagnosis_of(ranks, {}, 100));
 }
 
-TEST(Verdict, AStoppedRankIsSaidAndThenGivenUp) {
+TEST(Diagnosis, AStoppedRankIsSaidAndThenGivenUp) {
   auto ranks = four();
   ranks[1].state = 'T', ranks[1].stopped_since = 48;
   ASSERT_EQ(notices_on(ranks, {}, 50).size(), 1u);
-  EXPECT_FALSE(verdict_on(ranks, {}, 50));
+  EXPECT_FALSE(diagnosis_of(ranks, {}, 50));
   for (RankView& r : ranks) r.heard = 58.5;
-  EXPECT_NE(verdict_on(ranks, {}, 58.5)->text.find("rank 1 on n0 (process 101) has been stopped for 10 s, by SIGSTOP"),
-            std::string::npos)
-      << verdict_on(ranks, {}, 58.5)->text;
+  EXPECT_NE(
+      diagnosis_of(ranks, {}, 58.5)->text.find("rank 1 on n0 (process 101) has been stopped for 10 s, by SIGSTOP"),
+      std::string::npos)
+      << diagnosis_of(ranks, {}, 58.5)->text;
 }
 
-TEST(Verdict, AMachineThatDoesNotAnswerIsLost) {
+TEST(Diagnosis, AMachineThatDoesNotAnswerIsLost) {
   auto ranks = four();
   ranks[2].heard = ranks[3].heard = 39;
   EXPECT_EQ(notices_on(ranks, {.silence = 100}, 50).size(), 2u);
-  const auto v = verdict_on(ranks, {}, 50);
+  const auto v = diagnosis_of(ranks, {}, 50);
   EXPECT_EQ(v->lost_hosts, std::set<std::string>{"n1"});
   EXPECT_NE(v->text.find("n1 (ranks 2 and 3) does not answer for 11 s"), std::string::npos) << v->text;
   ranks[3].heard = 50;  // one rank of it does
-  EXPECT_TRUE(verdict_on(ranks, {}, 50)->lost_hosts.empty());
+  EXPECT_TRUE(diagnosis_of(ranks, {}, 50)->lost_hosts.empty());
 }
 
-TEST(Verdict, APhaseWithoutProgressIsNamedWithItsThread) {
+TEST(Diagnosis, APhaseWithoutProgressIsNamedWithItsThread) {
   auto ranks = four();
   ranks[1].call = {};
   ranks[1].phase = {"load batch", 7, 0.5, 1234, "futex"};
@@ -354,8 +355,8 @@ TEST(Verdict, APhaseWithoutProgressIsNamedWithItsThread) {
                 "no progress for 7.0 s in load batch, which waits in futex, at Loader::next < Trainer::start"),
             std::string::npos)
       << notices[0].text;
-  EXPECT_FALSE(verdict_on(ranks, {.deadline = 60}, 50));
-  EXPECT_EQ(verdict_on(ranks, {.deadline = 6}, 50)->rank, 1);
+  EXPECT_FALSE(diagnosis_of(ranks, {.deadline = 60}, 50));
+  EXPECT_EQ(diagnosis_of(ranks, {.deadline = 6}, 50)->rank, 1);
   ranks[1].phase.median_s = 1;  // then 7 s are nothing special
   EXPECT_TRUE(notices_on(ranks, {}, 50).empty());
 }

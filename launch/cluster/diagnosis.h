@@ -51,7 +51,7 @@ struct Patience {
                               // itself keeps its deadline
 };
 
-struct Verdict {
+struct Diagnosis {
   ExitCode code = ExitCode::kRankLost;
   int rank = -1;  // -1: none
   std::string host = {};
@@ -71,7 +71,7 @@ struct Notice {
 
 // Is there a reason to end the job? `now` as RankView::heard. Ends that follow from the first are told apart by time
 // and kind, so this should be called a moment after the first rank ended.
-std::optional<Verdict> verdict_on(const std::vector<RankView>& ranks, const Patience& patience, double now);
+std::optional<Diagnosis> diagnosis_of(const std::vector<RankView>& ranks, const Patience& patience, double now);
 // What should be said now.
 std::vector<Notice> notices_on(const std::vector<RankView>& ranks, const Patience& patience, double now);
 

@@ -1,4 +1,4 @@
-#include "launch/cluster/verdict.h"
+#include "launch/cluster/diagnosis.h"
 
 #include <algorithm>
 #include <csignal>
@@ -81,8 +81,8 @@ const RankView* first_failed(const std::vector<RankView>& ranks) {
   return best;
 }
 
-Verdict verdict_about(const RankView& r) {
-  Verdict v;
+Diagnosis verdict_about(const RankView& r) {
+  Diagnosis v;
   v.rank = r.rank;
   v.host = r.host;
   v.step = r.step.step;
@@ -95,8 +95,8 @@ std::string and_waiting(const std::vector<RankView>& ranks, int but) {
   return waiting.empty() ? waiting : "; " + waiting;
 }
 
-Verdict verdict_of_end(const RankView& r, const std::vector<RankView>& ranks, double now) {
-  Verdict v = verdict_about(r);
+Diagnosis verdict_of_end(const RankView& r, const std::vector<RankView>& ranks, double now) {
+  Diagnosis v = verdict_about(r);
   const bool by_signal = is_by_signal(r);
   if (!by_signal) v.code = static_cast<ExitCode>(r.code);
   const bool asked = !r.crashed;
@@ -157,11 +157,11 @@ std::string end_text(const RankView& r) {
 namespace {
 
 // A rank that ended as if all were done, while others still train.
-std::optional<Verdict> verdict_on_early_end(const std::vector<RankView>& ranks, double now) {
+std::optional<Diagnosis> verdict_on_early_end(const std::vector<RankView>& ranks, double now) {
   const bool any_left = std::any_of(ranks.begin(), ranks.end(), [](const RankView& r) { return !r.ended; });
   for (const RankView& r : ranks) {
     if (!any_left || !r.ended || r.code != 0 || r.step.step >= r.step.total || now - r.ended_at <= 1) continue;
-    Verdict v = verdict_of_end(r, ranks, now);
+    Diagnosis v = verdict_of_end(r, ranks, now);
     v.code = ExitCode::kRankLost;
     return v;
   }
@@ -169,7 +169,7 @@ std::optional<Verdict> verdict_on_early_end(const std::vector<RankView>& ranks, 
 }
 
 // Ranks that are not heard of any more, and machines all of whose ranks are such.
-std::optional<Verdict> verdict_on_silence(const std::vector<RankView>& ranks, const Patience& p, double now) {
+std::optional<Diagnosis> verdict_on_silence(const std::vector<RankView>& ranks, const Patience& p, double now) {
   std::vector<const RankView*> silent;
   std::map<std::string, std::pair<int, int>> hosts;  // silent ranks, all ranks
   for (const RankView& r : ranks) {
@@ -181,7 +181,7 @@ std::optional<Verdict> verdict_on_silence(const std::vector<RankView>& ranks, co
   }
   if (silent.empty()) return {};
   const RankView& r = *silent[0];
-  Verdict v = verdict_about(r);
+  Diagnosis v = verdict_about(r);
   std::vector<int> numbers;
   for (const RankView* s : silent) numbers.push_back(s->rank);
   for (auto& [host, count] : hosts)
@@ -196,10 +196,10 @@ std::optional<Verdict> verdict_on_silence(const std::vector<RankView>& ranks, co
   return v;
 }
 
-std::optional<Verdict> verdict_on_stop(const std::vector<RankView>& ranks, const Patience& p, double now) {
+std::optional<Diagnosis> verdict_on_stop(const std::vector<RankView>& ranks, const Patience& p, double now) {
   for (const RankView& r : ranks) {
     if (r.ended || !is_stopped(r) || r.stopped_since < 0 || now - r.stopped_since < p.silence) continue;
-    Verdict v = verdict_about(r);
+    Diagnosis v = verdict_about(r);
     v.text = str(place_of(r), " has been stopped for ", seconds_text(now - r.stopped_since),
                  r.state == 't' ? ", by a debugger" : ", by SIGSTOP", ", ", doing(r, r.stopped_since),
                  and_waiting(ranks, r.rank));
@@ -210,13 +210,13 @@ std::optional<Verdict> verdict_on_stop(const std::vector<RankView>& ranks, const
 }
 
 // The rank that has been longest in a phase without progress.
-std::optional<Verdict> verdict_on_stuck(const std::vector<RankView>& ranks, const Patience& p, double now) {
+std::optional<Diagnosis> verdict_on_stuck(const std::vector<RankView>& ranks, const Patience& p, double now) {
   const RankView* stuck = nullptr;
   for (const RankView& r : ranks)
     if (const double s = stuck_s(r, now); s > limit_of(r.phase, p.deadline) && (!stuck || s > stuck_s(*stuck, now)))
       stuck = &r;
   if (!stuck) return {};
-  Verdict v = verdict_about(*stuck);
+  Diagnosis v = verdict_about(*stuck);
   v.text = str(place_of(*stuck), " has made no progress for ", seconds_text(stuck_s(*stuck, now)), " in ",
                phase_text(*stuck), ", after step ", stuck->step.step, and_waiting(ranks, stuck->rank));
   v.advice = kComeBack;
@@ -225,7 +225,7 @@ std::optional<Verdict> verdict_on_stuck(const std::vector<RankView>& ranks, cons
 
 }  // namespace
 
-std::optional<Verdict> verdict_on(const std::vector<RankView>& ranks, const Patience& p, double now) {
+std::optional<Diagnosis> diagnosis_of(const std::vector<RankView>& ranks, const Patience& p, double now) {
   if (const RankView* r = first_failed(ranks)) return verdict_of_end(*r, ranks, now);
   if (auto v = verdict_on_early_end(ranks, now)) return v;
   if (auto v = verdict_on_silence(ranks, p, now)) return v;
