@@ -23,7 +23,7 @@ struct ProgressBoard::Shared {
   char why[1000];
 };
 
-struct alignas(64) ProgressBoard::Place {
+struct alignas(64) ProgressBoard::Entry {
   static constexpr size_t kWords = 20;
   std::atomic<int64_t> number;
   std::atomic<uint32_t> version;  // odd while the text is written
@@ -68,8 +68,8 @@ ProgressBoard::ProgressBoard(void* memory, size_t bytes) : memory_(memory), byte
 
 ProgressBoard::~ProgressBoard() { munmap(memory_, bytes_); }
 
-ProgressBoard::Place& ProgressBoard::at(int place) const {
-  return reinterpret_cast<Place*>(static_cast<char*>(memory_) + kHeader)[place];
+ProgressBoard::Entry& ProgressBoard::at(int place) const {
+  return reinterpret_cast<Entry*>(static_cast<char*>(memory_) + kHeader)[place];
 }
 
 std::unique_ptr<ProgressBoard> ProgressBoard::create(const std::string& name, int ranks) {
@@ -77,7 +77,7 @@ std::unique_ptr<ProgressBoard> ProgressBoard::create(const std::string& name, in
   if (file < 0) return nothing();
   // Reserves the memory now: otherwise a full /dev/shm would end the process with a signal at the first write.
   const bool there =
-      posix_fallocate(file, 0, static_cast<off_t>(kHeader + sizeof(Place) * static_cast<size_t>(ranks))) == 0;
+      posix_fallocate(file, 0, static_cast<off_t>(kHeader + sizeof(Entry) * static_cast<size_t>(ranks))) == 0;
   close(file);
   if (there)
     if (auto board = open(name, ranks)) return board;
@@ -86,7 +86,7 @@ std::unique_ptr<ProgressBoard> ProgressBoard::create(const std::string& name, in
 }
 
 std::unique_ptr<ProgressBoard> ProgressBoard::open(const std::string& name, int ranks) {
-  const size_t bytes = kHeader + sizeof(Place) * static_cast<size_t>(ranks);
+  const size_t bytes = kHeader + sizeof(Entry) * static_cast<size_t>(ranks);
   const int file = ::open(path_of(name).c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
   if (file < 0) return nothing();
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -98,11 +98,11 @@ std::unique_ptr<ProgressBoard> ProgressBoard::open(const std::string& name, int 
 void ProgressBoard::unlink(const std::string& name) { ::unlink(path_of(name).c_str()); }
 
 void ProgressBoard::post(int place, int64_t number, const std::string& call) {
-  Place& p = at(place);
-  uint64_t words[Place::kWords] = {};
+  Entry& p = at(place);
+  uint64_t words[Entry::kWords] = {};
   memcpy(words, call.data(), std::min(call.size(), sizeof words - 1));
   p.version.fetch_add(1);
-  for (size_t i = 0; i < Place::kWords; ++i) p.text[i].store(words[i]);
+  for (size_t i = 0; i < Entry::kWords; ++i) p.text[i].store(words[i]);
   p.version.fetch_add(1);
   p.number.store(number);
 }
@@ -115,33 +115,33 @@ bool ProgressBoard::left(int place) const { return at(place).left.load(); }
 std::string ProgressBoard::stopped(int place) const { return stopped_text(at(place).process.load()); }
 
 std::string ProgressBoard::last(int place) const {
-  const Place& p = at(place);
-  uint64_t words[Place::kWords + 1] = {};
+  const Entry& p = at(place);
+  uint64_t words[Entry::kWords + 1] = {};
   for (int attempt = 0; attempt < 100; ++attempt) {
     const uint32_t before = p.version.load();
-    for (size_t i = 0; i < Place::kWords; ++i) words[i] = p.text[i].load();
+    for (size_t i = 0; i < Entry::kWords; ++i) words[i] = p.text[i].load();
     if (before % 2 == 0 && p.version.load() == before) break;
   }
   return reinterpret_cast<const char*>(words);
 }
 
 void ProgressBoard::mark(int place, int64_t number, const Mark& mark) {
-  Place::MarkedCall& call = at(place).marks[number % kMarks];
-  uint64_t words[Place::MarkedCall::kWords] = {};
+  Entry::MarkedCall& call = at(place).marks[number % kMarks];
+  uint64_t words[Entry::MarkedCall::kWords] = {};
   memcpy(words, mark.details.data(), std::min(mark.details.size(), sizeof words - 1));
   call.number.store(0);
   call.fingerprint.store(mark.fingerprint);
   call.balance.store(mark.balance);
-  for (size_t i = 0; i < Place::MarkedCall::kWords; ++i) call.details[i].store(words[i]);
+  for (size_t i = 0; i < Entry::MarkedCall::kWords; ++i) call.details[i].store(words[i]);
   call.number.store(number);
 }
 
 std::optional<ProgressBoard::Mark> ProgressBoard::mark_of(int place, int64_t number) const {
-  const Place::MarkedCall& call = at(place).marks[number % kMarks];
+  const Entry::MarkedCall& call = at(place).marks[number % kMarks];
   if (call.number.load() != number) return {};
-  uint64_t words[Place::MarkedCall::kWords + 1] = {};
+  uint64_t words[Entry::MarkedCall::kWords + 1] = {};
   Mark mark{call.fingerprint.load(), call.balance.load(), {}};
-  for (size_t i = 0; i < Place::MarkedCall::kWords; ++i) words[i] = call.details[i].load();
+  for (size_t i = 0; i < Entry::MarkedCall::kWords; ++i) words[i] = call.details[i].load();
   if (call.number.load() != number) return {};  // overwritten meanwhile
   mark.details = reinterpret_cast<const char*>(words);
   return mark;

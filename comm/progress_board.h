@@ -52,9 +52,9 @@ class ProgressBoard {
 
  private:
   struct Shared;
-  struct Place;
+  struct Entry;
   ProgressBoard(void* memory, size_t bytes);
-  Place& at(int place) const;
+  Entry& at(int place) const;
 
   void* memory_;
   size_t bytes_;

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-std::string place_text(const Place& p) {
+std::string place_text(const CallSite& p) {
   std::string_view file = p.file_name();
   for (std::string_view room : {"tests/", "core/", "launch/"}) {
     auto at = file.rfind(room);
@@ -277,7 +277,7 @@ bool any_recorded(const Inputs& inputs) {
 }
 
 template <class Inputs>
-Tensor recorded(const char* name, Place place, Tensor out, const Inputs& inputs, Backward backward) {
+Tensor recorded(const char* name, CallSite place, Tensor out, const Inputs& inputs, Backward backward) {
   out.set_record(nullptr);
   const bool record_it = any_recorded(inputs);
   if (!record_it && !context().anomaly) return out;
@@ -303,11 +303,11 @@ Tensor recorded(const char* name, Place place, Tensor out, const Inputs& inputs,
 
 bool recording(std::initializer_list<const Tensor*> inputs) { return any_recorded(inputs); }
 
-Tensor result_of(const char* name, Place place, Tensor out, std::initializer_list<const Tensor*> inputs,
+Tensor result_of(const char* name, CallSite place, Tensor out, std::initializer_list<const Tensor*> inputs,
                  Backward backward) {
   return recorded(name, place, std::move(out), inputs, std::move(backward));
 }
-Tensor result_of(const char* name, Place place, Tensor out, const std::vector<const Tensor*>& inputs,
+Tensor result_of(const char* name, CallSite place, Tensor out, const std::vector<const Tensor*>& inputs,
                  Backward backward) {
   return recorded(name, place, std::move(out), inputs, std::move(backward));
 }
@@ -333,7 +333,7 @@ void backward(const Tensor& root, double seed) {
   sweep.run();
 }
 
-Tensor with_backward_hook(const Tensor& t, std::function<void()> hook, Place place) {
+Tensor with_backward_hook(const Tensor& t, std::function<void()> hook, CallSite place) {
   return result_of("backward_hook", place, t, {&t}, [hook = std::move(hook)](const Tensor& g, Gradients& grads) {
     hook();
     grads.pass(0, g);
@@ -341,7 +341,7 @@ Tensor with_backward_hook(const Tensor& t, std::function<void()> hook, Place pla
 }
 
 Tensor recomputed(const std::vector<Tensor>& inputs, const std::vector<Tensor>& parameters, ForwardPass forward,
-                  Place place) {
+                  CallSite place) {
   std::vector<const Tensor*> all;
   std::vector<Saved> unchanged;
   for (const auto* tensors : {&inputs, &parameters})

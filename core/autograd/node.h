@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-using Place = std::source_location;  // of the call in the forward pass, for error messages and anomaly mode
+using CallSite = std::source_location;  // of the call in the forward pass, for error messages and anomaly mode
 
 class Gradients;
 class Sweep;
@@ -26,7 +26,7 @@ using Backward = std::function<void(const Tensor& grad, Gradients& grads)>;
 
 struct Node {
   const char* name = "";
-  Place place;
+  CallSite place;
   std::string_view memory_for;                // Context::memory_for of the forward pass
   uint64_t sequence = 0;                      // order of creation; leaves have the highest, so backward runs them first
   std::vector<std::shared_ptr<Node>> inputs;  // null where an input needs no gradient
@@ -106,9 +106,9 @@ bool recording(std::initializer_list<const Tensor*> inputs);
 
 // Every differentiable operation ends with this: it checks the result in anomaly mode and, if an input needs a
 // gradient, records a node with the closure. Returns `out`.
-Tensor result_of(const char* name, Place place, Tensor out, std::initializer_list<const Tensor*> inputs,
+Tensor result_of(const char* name, CallSite place, Tensor out, std::initializer_list<const Tensor*> inputs,
                  Backward backward);
-Tensor result_of(const char* name, Place place, Tensor out, const std::vector<const Tensor*>& inputs,
+Tensor result_of(const char* name, CallSite place, Tensor out, const std::vector<const Tensor*>& inputs,
                  Backward backward);
 
 // A tensor kept for the backward pass. get() throws ExitCode::kInternal, naming the operation `op` that saved it, if it
@@ -131,7 +131,7 @@ class Saved {
 void backward(const Tensor& root, double seed = 1.0);
 
 // The identity; its backward pass calls hook() first. Implements the hook before_backward of modules.
-Tensor with_backward_hook(const Tensor& t, std::function<void()> hook, Place place = Place::current());
+Tensor with_backward_hook(const Tensor& t, std::function<void()> hook, CallSite place = CallSite::current());
 
 // Computes forward(inputs) and saves only the inputs (activation checkpointing; Chen et al., "Training Deep Nets with
 // Sublinear Memory Cost", 2016): the backward pass runs forward() again, with the same random numbers, and continues
@@ -140,10 +140,10 @@ Tensor with_backward_hook(const Tensor& t, std::function<void()> hook, Place pla
 // pass. forward() must depend on the inputs and these alone, and gradients flow through its result alone.
 using ForwardPass = std::function<Tensor(const std::vector<Tensor>& inputs)>;
 Tensor recomputed(const std::vector<Tensor>& inputs, const std::vector<Tensor>& parameters, ForwardPass forward,
-                  Place place = Place::current());
+                  CallSite place = CallSite::current());
 // The same of one input.
 inline Tensor recomputed(const Tensor& x, const std::vector<Tensor>& parameters,
-                         std::function<Tensor(const Tensor&)> forward, Place place = Place::current()) {
+                         std::function<Tensor(const Tensor&)> forward, CallSite place = CallSite::current()) {
   return recomputed(
       std::vector<Tensor>{x}, parameters,
       [forward = std::move(forward)](const std::vector<Tensor>& inputs) { return forward(inputs[0]); }, place);

@@ -7,10 +7,10 @@
 
 namespace lockstep {
 
-template <Tensor (*kOperation)(const Tensor&, Place)>
+template <Tensor (*kOperation)(const Tensor&, CallSite)>
 class Activation : public ModuleOf<Tensor> {
  public:
-  Tensor forward(const Tensor& x) override { return kOperation(x, Place::current()); }
+  Tensor forward(const Tensor& x) override { return kOperation(x, CallSite::current()); }
 };
 using Relu = Activation<relu>;
 using Gelu = Activation<gelu>;  // in its tanh form

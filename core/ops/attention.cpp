@@ -40,7 +40,7 @@ void attend_backward(AttentionArgs a, const Saved& y, const Saved& lse, const Te
   raw::launch([](Parallel& p, const AttentionArgs& args) { kernels(p).attention_backward(p, args); }, a);
 }
 
-Tensor attend_packed(const char* name, const Tensor& qkv, int64_t heads, bool causal, Place place) {
+Tensor attend_packed(const char* name, const Tensor& qkv, int64_t heads, bool causal, CallSite place) {
   const TraceOp op(name);
   check(qkv.rank() == 3 && heads > 0 && qkv.dim(2) % (3 * heads) == 0, name, ": ", qkv,
         " is no [batch, time, 3 * width] whose width divides into ", heads, " heads");
@@ -87,7 +87,7 @@ void check_operands(const char* name, const Tensor& q, const Tensor& k, const Te
 }
 
 Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o,
-              Place place) {
+              CallSite place) {
   const TraceOp op(name);
   check_operands(name, q, k, v, o);
   AttentionArgs sizes = arguments(q.dim(0), q.dim(1), q.dim(2), k.dim(2), q.dim(3), q.dtype());
@@ -132,16 +132,16 @@ Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& 
 
 }  // namespace
 
-Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place) {
+Tensor causal_attention(const Tensor& qkv, int64_t heads, CallSite place) {
   return attend_packed(kCausalAttention, qkv, heads, true, place);
 }
-Tensor attention(const Tensor& qkv, int64_t heads, Place place) {
+Tensor attention(const Tensor& qkv, int64_t heads, CallSite place) {
   return attend_packed("attention", qkv, heads, false, place);
 }
-Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window, Place place) {
+Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window, CallSite place) {
   return attend(kCausalAttention, q, k, v, {.causal = true, .window = window}, place);
 }
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, Place place) {
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, CallSite place) {
   return attend("attention", q, k, v, options, place);
 }
 

@@ -42,7 +42,7 @@ Tensor before_relu(const Tensor& g, const Tensor& y) {
 }  // namespace
 
 BatchNormed batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const BatchNormOptions& options,
-                       Place place) {
+                       CallSite place) {
   const TraceOp op("batch_norm");
   const Tensor& addend = options.addend;
   const bool fixed = options.fixed_mean.defined(), relu = options.relu;
@@ -140,7 +140,8 @@ GroupMoments group_moments(const Tensor& x, int64_t groups) {
 }  // namespace
 
 // Batch norm's passes, with statistics of each channel of a sample that are joined to those of its group.
-Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps, Place place) {
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps,
+                  CallSite place) {
   const TraceOp op(kGroupNorm);
   check(x.rank() >= 2 && x.numel() > 0 && groups > 0 && x.dim(-1) % groups == 0 && weight.rank() == 1 &&
             weight.dim(0) == x.dim(-1) && bias.defined() && bias.numel() == weight.numel(),

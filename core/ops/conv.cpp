@@ -26,7 +26,7 @@ PoolArgs extents(const Shape& x, int64_t window, int64_t stride, int64_t padding
 
 }  // namespace
 
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options, Place place) {
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options, CallSite place) {
   const TraceOp op("conv2d");
   const auto& [stride, padding, dilation, groups] = options;
   check(x.rank() == 4 && weight.rank() == 4 && stride > 0 && padding >= 0 && dilation > 0 && groups > 0 &&
@@ -74,7 +74,7 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
 
 // conv2d's three kernels with the parts of input and output exchanged.
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t stride, int64_t padding,
-                        Place place) {
+                        CallSite place) {
   const TraceOp op("conv_transpose2d");
   check(x.rank() == 4 && weight.rank() == 4 && x.dim(3) == weight.dim(0) && stride > 0 && padding >= 0 &&
             (!bias || bias.numel() == weight.dim(3)),
@@ -121,7 +121,7 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
                    });
 }
 
-Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, int64_t padding, Place place) {
+Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, int64_t padding, CallSite place) {
   const TraceOp op("max_pool2d");
   check(x.rank() == 4 && window > 0 && window < 16 && stride > 0 && padding >= 0 && 2 * padding <= window &&
             x.dim(1) + 2 * padding >= window && x.dim(2) + 2 * padding >= window,

@@ -26,7 +26,7 @@ Tensor drop(const Tensor& x, const DropoutKey& key, const Tensor& samples) {
 
 }  // namespace
 
-Tensor dropout(const Tensor& x, double p, uint64_t site, Place place) {
+Tensor dropout(const Tensor& x, double p, uint64_t site, CallSite place) {
   const TraceOp op("dropout");
   check(p >= 0 && p < 1, "dropout: probability ", p);
   if (p == 0 || x.numel() == 0) return x;

@@ -3,7 +3,7 @@
 
 namespace lockstep {
 
-Tensor embedding(const Tensor& table, const Tensor& index, Place place) {
+Tensor embedding(const Tensor& table, const Tensor& index, CallSite place) {
   const TraceOp op("embedding");
   check(table.rank() == 2 && table.is_contiguous() && index.dtype() == DType::kInt32 && index.is_contiguous(),
         "embedding: table ", table, " (contiguous), index ", index, " (int32, contiguous)");

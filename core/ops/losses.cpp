@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-Tensor wide(const Tensor& x, Place place) { return cast(x, raw::statistics_type(x), place); }
+Tensor wide(const Tensor& x, CallSite place) { return cast(x, raw::statistics_type(x), place); }
 
 void check_pair(const char* name, const Tensor& x, const Tensor& target) {
   check(x.shape() == target.shape(), name, ": ", x, " with targets ", target, " (of equal shapes)");
@@ -17,14 +17,14 @@ void check_pair(const char* name, const Tensor& x, const Tensor& target) {
 
 }  // namespace
 
-Tensor mse_loss(const Tensor& x, const Tensor& target, Place place) {
+Tensor mse_loss(const Tensor& x, const Tensor& target, CallSite place) {
   check_pair("mse_loss", x, target);
   const Tensor distance = sub(wide(x, place), wide(target, place), place);
   return sum(mul(distance, distance, place), {}, place);
 }
 
 // With c = min(d, delta) both cases are c (d - c / 2).
-Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, Place place) {
+Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, CallSite place) {
   check_pair("huber_loss", x, target);
   check(delta > 0, "huber_loss: delta ", delta);
   const Tensor distance = abs(sub(wide(x, place), wide(target, place), place), place);
@@ -33,14 +33,14 @@ Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, Place pla
 }
 
 // (1 - target) logits + softplus(-logits): no difference of large numbers where the prediction is right.
-Tensor bce_with_logits(const Tensor& logits, const Tensor& target, Place place) {
+Tensor bce_with_logits(const Tensor& logits, const Tensor& target, CallSite place) {
   check_pair("bce_with_logits", logits, target);
   const Tensor x = wide(logits, place), rest = affine(wide(target, place), -1, 1, place);
   return sum(add(mul(rest, x, place), softplus(affine(x, -1, 0, place), place), place), {}, place);
 }
 
 Tensor mixed_cross_entropy(const Tensor& logits, const Tensor& target, const Tensor& other, const Tensor& share,
-                           double label_smoothing, Place place) {
+                           double label_smoothing, CallSite place) {
   check(logits.rank() == 2 && target.shape() == Shape{logits.dim(0)} && other.shape() == target.shape() &&
             share.shape() == target.shape(),
         "mixed_cross_entropy: logits ", logits, " with targets ", target, ", ", other, " and shares ", share);
@@ -57,7 +57,7 @@ Tensor mixed_cross_entropy(const Tensor& logits, const Tensor& target, const Ten
 }
 
 // The logarithm is kept finite, so that a target of 0 gives 0.
-Tensor kl_div(const Tensor& log_p, const Tensor& target, Place place) {
+Tensor kl_div(const Tensor& log_p, const Tensor& target, CallSite place) {
   check_pair("kl_div", log_p, target);
   const Tensor q = wide(target, place);
   const Tensor log_q = log(clamp(q, static_cast<double>(std::numeric_limits<float>::min()), INFINITY, place), place);
@@ -65,7 +65,7 @@ Tensor kl_div(const Tensor& log_p, const Tensor& target, Place place) {
 }
 
 // With z the logit of the wrong answer, 1 - p = sigmoid(z) and -log(p) = softplus(z).
-Tensor binary_focal_loss(const Tensor& logits, const Tensor& target, double alpha, double gamma, Place place) {
+Tensor binary_focal_loss(const Tensor& logits, const Tensor& target, double alpha, double gamma, CallSite place) {
   check_pair("binary_focal_loss", logits, target);
   const Tensor t = wide(target, place), z = mul(wide(logits, place), affine(t, -2, 1, place), place);
   const Tensor weight = affine(t, 2 * alpha - 1, 1 - alpha, place);
@@ -73,7 +73,7 @@ Tensor binary_focal_loss(const Tensor& logits, const Tensor& target, double alph
   return sum(mul(weight, loss, place), {}, place);
 }
 
-Tensor focal_loss(const Tensor& logits, const Tensor& target, double gamma, int64_t ignored, Place place) {
+Tensor focal_loss(const Tensor& logits, const Tensor& target, double gamma, int64_t ignored, CallSite place) {
   check(logits.rank() >= 1 && target.dtype() == DType::kInt32 && target.numel() * logits.dim(-1) == logits.numel(),
         "focal_loss: logits ", logits, " with targets ", target, " (int32, one a row)");
   const Tensor none = Tensor::full({1}, static_cast<double>(ignored), DType::kInt32);
@@ -85,7 +85,7 @@ Tensor focal_loss(const Tensor& logits, const Tensor& target, double gamma, int6
   return affine(sum(mul(loss, raw::cast(counts, loss.dtype()), place), {}, place), -1, 0, place);
 }
 
-Tensor dice_loss(const Tensor& p, const Tensor& target, double smooth, Place place) {
+Tensor dice_loss(const Tensor& p, const Tensor& target, double smooth, CallSite place) {
   check_pair("dice_loss", p, target);
   check(p.rank() >= 2, "dice_loss: ", p, " (samples first)");
   std::vector<int> dims(static_cast<size_t>(p.rank()) - 1);

@@ -33,7 +33,7 @@ void add_linear_gradients(Gradients& grads, int i, const Tensor& g, const Tensor
 
 }  // namespace
 
-Tensor matmul(const Tensor& a, const Tensor& b, Place place) {
+Tensor matmul(const Tensor& a, const Tensor& b, CallSite place) {
   const TraceOp op("matmul");
   check(a.rank() >= 2 && b.rank() >= 2 && a.dim(-1) == b.dim(-2), "matmul: ", a, " by ", b);
   Shape out = a.shape();
@@ -62,7 +62,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, Place place) {
                    });
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Place place) {
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, CallSite place) {
   const TraceOp op("linear");
   check(weight.rank() == 2 && x.rank() >= 1 && x.dim(-1) == weight.dim(1) && (!bias || bias.numel() == weight.dim(0)),
         "linear: ", x, " with weight ", weight, bias ? " and bias " : "", bias ? to_text(bias) : "");
@@ -85,7 +85,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Place p
 }
 
 Tensor feed_forward(const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
-                    const Tensor& down_bias, Place place) {
+                    const Tensor& down_bias, CallSite place) {
   const TraceOp op("feed_forward");
   check(x.rank() >= 1 && up.rank() == 2 && down.rank() == 2 && x.dim(-1) == up.dim(1) && up.dim(0) == down.dim(1) &&
             (!up_bias || up_bias.numel() == up.dim(0)) && (!down_bias || down_bias.numel() == down.dim(0)),

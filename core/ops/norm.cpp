@@ -31,7 +31,7 @@ void check_norm(const char* name, const Tensor& x, const Tensor& weight, const T
 
 // y with its backward pass; `dense` holds x's bytes, contiguous.
 Tensor recorded(const Norm& norm, const Tensor& x, const Tensor& dense, const Tensor& weight, const Tensor& bias,
-                Place place) {
+                CallSite place) {
   return result_of("layer_norm", place, norm.y, {&x, &weight, &bias},
                    [x = Saved(dense), w = Saved(weight), mean = Saved(norm.mean), rstd = Saved(norm.rstd),
                     rows = norm.args.rows, cols = norm.args.cols](const Tensor& gradient, Gradients& grads) {
@@ -75,7 +75,7 @@ Tensor recorded(const Norm& norm, const Tensor& x, const Tensor& dense, const Te
 
 }  // namespace
 
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, Place place) {
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, CallSite place) {
   const TraceOp op("layer_norm");
   check_norm("layer_norm", x, weight, bias);
   const Tensor dense = raw::contiguous(x.detach());
@@ -85,7 +85,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
   return recorded(norm, x, dense, weight, bias, place);
 }
 
-Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, Place place) {
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, CallSite place) {
   const TraceOp op("rms_norm");
   check_norm("rms_norm", x, weight, {});
   const DType wide = raw::statistics_type(x);
@@ -134,7 +134,7 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, Place place) 
 }
 
 AddLayerNorm add_layer_norm(const Tensor& a, const Tensor& b, const Tensor& weight, const Tensor& bias, double eps,
-                            Place place) {
+                            CallSite place) {
   const TraceOp op("add_layer_norm");
   check(a.shape() == b.shape() && a.dtype() == b.dtype(), "add_layer_norm: ", a, " and ", b,
         " (of equal shapes and types)");

@@ -45,7 +45,7 @@ void pass_reduced(Gradients& grads, int i, const Tensor& g, const Shape& shape) 
 }
 
 // a where x > 0, below * a where x < 0, at_zero * a where x is 0.
-Tensor by_parts(const char* name, const Tensor& x, double below, double at_zero, Place place) {
+Tensor by_parts(const char* name, const Tensor& x, double below, double at_zero, CallSite place) {
   const TraceOp op(name);
   return result_of(name, place, apply2(PointwiseOp::kByParts, x, x, name, below, at_zero), {&x},
                    [x = Saved(x), name, below, at_zero](const Tensor& g, Gradients& grads) {
@@ -54,7 +54,7 @@ Tensor by_parts(const char* name, const Tensor& x, double below, double at_zero,
 }
 
 // The larger where sign is 1, the smaller where it is -1.
-Tensor extreme(const char* name, const Tensor& a, const Tensor& b, double sign, Place place) {
+Tensor extreme(const char* name, const Tensor& a, const Tensor& b, double sign, CallSite place) {
   const TraceOp op(name);
   return result_of(name, place, apply2(PointwiseOp::kMaximum, a, b, name, sign), {&a, &b},
                    [a = Saved(a), b = Saved(b), name, sign](const Tensor& g, Gradients& grads) {
@@ -67,7 +67,7 @@ Tensor extreme(const char* name, const Tensor& a, const Tensor& b, double sign, 
 
 }  // namespace
 
-Tensor add(const Tensor& a, const Tensor& b, Place place) {
+Tensor add(const Tensor& a, const Tensor& b, CallSite place) {
   const TraceOp op("add");
   return result_of("add", place, apply2(PointwiseOp::kAdd, a, b, "add"), {&a, &b},
                    [sa = a.shape(), sb = b.shape()](const Tensor& g, Gradients& grads) {
@@ -76,7 +76,7 @@ Tensor add(const Tensor& a, const Tensor& b, Place place) {
                    });
 }
 
-Tensor sub(const Tensor& a, const Tensor& b, Place place) {
+Tensor sub(const Tensor& a, const Tensor& b, CallSite place) {
   const TraceOp op("sub");
   return result_of("sub", place, apply2(PointwiseOp::kSub, a, b, "sub"), {&a, &b},
                    [sa = a.shape(), sb = b.shape()](const Tensor& g, Gradients& grads) {
@@ -85,7 +85,7 @@ Tensor sub(const Tensor& a, const Tensor& b, Place place) {
                    });
 }
 
-Tensor mul(const Tensor& a, const Tensor& b, Place place) {
+Tensor mul(const Tensor& a, const Tensor& b, CallSite place) {
   const TraceOp op("mul");
   return result_of("mul", place, apply2(PointwiseOp::kMul, a, b, "mul"), {&a, &b},
                    [a = Saved(a), b = Saved(b)](const Tensor& g, Gradients& grads) {
@@ -98,7 +98,7 @@ Tensor mul(const Tensor& a, const Tensor& b, Place place) {
 Tensor operator/(const Tensor& x, double s) { return div(x, Tensor::full({1}, s, x.dtype())); }
 Tensor operator/(double s, const Tensor& x) { return div(Tensor::full({1}, s, x.dtype()), x); }
 
-Tensor div(const Tensor& a, const Tensor& b, Place place) {
+Tensor div(const Tensor& a, const Tensor& b, CallSite place) {
   const TraceOp op("div");
   return result_of("div", place, apply2(PointwiseOp::kDiv, a, b, "div"), {&a, &b},
                    [a = Saved(a), b = Saved(b)](const Tensor& g, Gradients& grads) {
@@ -112,13 +112,13 @@ Tensor div(const Tensor& a, const Tensor& b, Place place) {
                    });
 }
 
-Tensor affine(const Tensor& x, double scale, double shift, Place place) {
+Tensor affine(const Tensor& x, double scale, double shift, CallSite place) {
   const TraceOp op("affine");
   return result_of("affine", place, apply(PointwiseOp::kAffine, x, scale, shift), {&x},
                    [scale](const Tensor& g, Gradients& grads) { grads.add(0, apply(PointwiseOp::kAffine, g, scale)); });
 }
 
-Tensor unary(PointwiseOp forward, const Tensor& x, Place place) {
+Tensor unary(PointwiseOp forward, const Tensor& x, CallSite place) {
   const auto f = std::find_if(std::begin(kUnaryFunctions), std::end(kUnaryFunctions),
                               [&](const UnaryFunction& each) { return each.forward == forward; });
   check(f != std::end(kUnaryFunctions), "operation ", static_cast<int>(forward), " is no function of one input");
@@ -133,7 +133,7 @@ Tensor unary(PointwiseOp forward, const Tensor& x, Place place) {
       });
 }
 
-Tensor silu_mul(const Tensor& a, const Tensor& b, Place place) {
+Tensor silu_mul(const Tensor& a, const Tensor& b, CallSite place) {
   const TraceOp op("silu_mul");
   check(a.shape() == b.shape(), "silu_mul: ", a, " and ", b, " (of equal shapes)");
   return result_of("silu_mul", place, apply2(PointwiseOp::kSiluMul, a, b, "silu_mul"), {&a, &b},
@@ -148,11 +148,13 @@ Tensor silu_mul(const Tensor& a, const Tensor& b, Place place) {
                    });
 }
 
-Tensor leaky_relu(const Tensor& x, double slope, Place place) { return by_parts("leaky_relu", x, slope, slope, place); }
+Tensor leaky_relu(const Tensor& x, double slope, CallSite place) {
+  return by_parts("leaky_relu", x, slope, slope, place);
+}
 
-Tensor abs(const Tensor& x, Place place) { return by_parts("abs", x, -1, 0, place); }
+Tensor abs(const Tensor& x, CallSite place) { return by_parts("abs", x, -1, 0, place); }
 
-Tensor pow(const Tensor& x, double exponent, Place place) {
+Tensor pow(const Tensor& x, double exponent, CallSite place) {
   const TraceOp op("pow");
   check(std::abs(exponent) < 1e9, "pow: exponent ", exponent);
   return result_of("pow", place, apply(PointwiseOp::kPower, x, exponent, 1), {&x},
@@ -166,7 +168,7 @@ Tensor pow(const Tensor& x, double exponent, Place place) {
                    });
 }
 
-Tensor clamp(const Tensor& x, double low, double high, Place place) {
+Tensor clamp(const Tensor& x, double low, double high, CallSite place) {
   const TraceOp op("clamp");
   check(low <= high, "clamp: from ", low, " to ", high);
   const Tensor y = apply(PointwiseOp::kClamp, x, low, high);
@@ -175,15 +177,15 @@ Tensor clamp(const Tensor& x, double low, double high, Place place) {
   });
 }
 
-Tensor maximum(const Tensor& a, const Tensor& b, Place place) { return extreme("maximum", a, b, 1, place); }
-Tensor minimum(const Tensor& a, const Tensor& b, Place place) { return extreme("minimum", a, b, -1, place); }
+Tensor maximum(const Tensor& a, const Tensor& b, CallSite place) { return extreme("maximum", a, b, 1, place); }
+Tensor minimum(const Tensor& a, const Tensor& b, CallSite place) { return extreme("minimum", a, b, -1, place); }
 
 Tensor compare(Comparison relation, const Tensor& a, const Tensor& b) {
   const TraceOp op("compare");
   return compared(relation, a, b);
 }
 
-Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b, Place place) {
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b, CallSite place) {
   const TraceOp op("where");
   const Shape of_values = broadcast_shapes(a.shape(), b.shape(), "where");
   const Tensor y = Tensor::empty(broadcast_shapes(condition.shape(), of_values, "where"), a.dtype());
@@ -196,7 +198,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b, Place pl
                    });
 }
 
-Tensor cast(const Tensor& x, DType dtype, Place place) {
+Tensor cast(const Tensor& x, DType dtype, CallSite place) {
   const TraceOp op("cast");
   if (x.dtype() == dtype) return x;
   return result_of("cast", place, raw::cast(x.detach(), dtype), {&x},

@@ -135,7 +135,7 @@ void add_gradients(const Layer& l, const Tensor& x, const Tensor& weight_ih, con
 }  // namespace
 
 Tensor recurrent(Cell cell, const Tensor& x, const Tensor& weight_ih, const Tensor& weight_hh, const Tensor& bias_ih,
-                 const Tensor& bias_hh, bool reverse, Place place) {
+                 const Tensor& bias_hh, bool reverse, CallSite place) {
   const bool lstm = cell == Cell::kLstm;
   const char* const name = lstm ? "lstm" : "gru";
   const TraceOp op(name);

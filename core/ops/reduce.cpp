@@ -18,7 +18,7 @@ std::vector<int> normalised(const Tensor& x, std::vector<int> dims, const char* 
   return dims;
 }
 
-Tensor reduce(const char* name, const Tensor& x, const std::vector<int>& wanted, bool average, Place place) {
+Tensor reduce(const char* name, const Tensor& x, const std::vector<int>& wanted, bool average, CallSite place) {
   const TraceOp op(name);
   const std::vector<int> dims = normalised(x, wanted, name);
   Shape kept, out;  // with extents of 1, and without them
@@ -48,10 +48,14 @@ Tensor reduce(const char* name, const Tensor& x, const std::vector<int>& wanted,
 
 }  // namespace
 
-Tensor sum(const Tensor& x, const std::vector<int>& dims, Place place) { return reduce("sum", x, dims, false, place); }
-Tensor mean(const Tensor& x, const std::vector<int>& dims, Place place) { return reduce("mean", x, dims, true, place); }
+Tensor sum(const Tensor& x, const std::vector<int>& dims, CallSite place) {
+  return reduce("sum", x, dims, false, place);
+}
+Tensor mean(const Tensor& x, const std::vector<int>& dims, CallSite place) {
+  return reduce("mean", x, dims, true, place);
+}
 
-Tensor max(const Tensor& x, const std::vector<int>& wanted, Place place) {
+Tensor max(const Tensor& x, const std::vector<int>& wanted, CallSite place) {
   const std::vector<int> dims = normalised(x, wanted, "max");
   std::vector<int> order;  // those that stay, then those that go
   Shape out;
@@ -71,7 +75,7 @@ Tensor max(const Tensor& x, const std::vector<int>& wanted, Place place) {
   return reshape(topk(flat, 1, place).values, out, place);
 }
 
-Tensor min(const Tensor& x, const std::vector<int>& dims, Place place) {
+Tensor min(const Tensor& x, const std::vector<int>& dims, CallSite place) {
   return affine(max(affine(x, -1, 0, place), dims, place), -1, 0, place);
 }
 

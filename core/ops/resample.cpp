@@ -5,7 +5,7 @@ namespace lockstep {
 namespace {
 
 Tensor resampled(const char* name, const Tensor& x, const ResampleAxis& height, const ResampleAxis& width,
-                 Place place) {
+                 CallSite place) {
   ResampleArgs sizes;
   sizes.images = x.dim(0), sizes.channels = x.dim(3);
   sizes.height = height, sizes.width = width;
@@ -25,7 +25,7 @@ Tensor resampled(const char* name, const Tensor& x, const ResampleAxis& height, 
   });
 }
 
-Tensor resized(const char* name, const Tensor& x, ResampleMode mode, int64_t height, int64_t width, Place place) {
+Tensor resized(const char* name, const Tensor& x, ResampleMode mode, int64_t height, int64_t width, CallSite place) {
   check(x.rank() == 4 && x.numel() > 0 && height > 0 && width > 0, name, ": images ", x, " (B, H, W, C) to ", height,
         " x ", width);
   return resampled(name, x, {.mode = mode, .in = x.dim(1), .out = height}, {.mode = mode, .in = x.dim(2), .out = width},
@@ -34,7 +34,8 @@ Tensor resized(const char* name, const Tensor& x, ResampleMode mode, int64_t hei
 
 }  // namespace
 
-Tensor avg_pool2d(const Tensor& x, int64_t window, int64_t stride, int64_t padding, bool count_padding, Place place) {
+Tensor avg_pool2d(const Tensor& x, int64_t window, int64_t stride, int64_t padding, bool count_padding,
+                  CallSite place) {
   const TraceOp op("avg_pool2d");
   check(x.rank() == 4 && window > 0 && stride > 0 && padding >= 0 && 2 * padding <= window &&
             x.dim(1) + 2 * padding >= window && x.dim(2) + 2 * padding >= window,
@@ -48,20 +49,20 @@ Tensor avg_pool2d(const Tensor& x, int64_t window, int64_t stride, int64_t paddi
   return resampled("avg_pool2d", x, axes[0], axes[1], place);
 }
 
-Tensor adaptive_avg_pool2d(const Tensor& x, int64_t height, int64_t width, Place place) {
+Tensor adaptive_avg_pool2d(const Tensor& x, int64_t height, int64_t width, CallSite place) {
   const TraceOp op("adaptive_avg_pool2d");
   if (x.rank() == 4 && x.numel() > 0 && height == 1 && width == 1)
     return reshape(mean(x, {1, 2}, place), {x.dim(0), 1, 1, x.dim(3)}, place);
   return resized("adaptive_avg_pool2d", x, ResampleMode::kAdaptive, height, width, place);
 }
 
-Tensor upsample2d(Upsampling how, const Tensor& x, int64_t height, int64_t width, Place place) {
+Tensor upsample2d(Upsampling how, const Tensor& x, int64_t height, int64_t width, CallSite place) {
   const TraceOp op("upsample2d");
   return resized("upsample2d", x, how == Upsampling::kNearest ? ResampleMode::kNearest : ResampleMode::kLinear, height,
                  width, place);
 }
 
-Tensor upsample2d(Upsampling how, const Tensor& x, int64_t factor, Place place) {
+Tensor upsample2d(Upsampling how, const Tensor& x, int64_t factor, CallSite place) {
   check(x.rank() == 4, "upsample2d: ", x, " is no [B, H, W, C]");
   return upsample2d(how, x, factor * x.dim(1), factor * x.dim(2), place);
 }

@@ -17,7 +17,7 @@ Tensor rotated(RotaryArgs a, const Tensor& starts, const Tensor& x, bool back) {
 
 }  // namespace
 
-Tensor rotary(const Tensor& x, const std::vector<double>& frequencies, const Tensor& starts, Place place) {
+Tensor rotary(const Tensor& x, const std::vector<double>& frequencies, const Tensor& starts, CallSite place) {
   const TraceOp op("rotary");
   const auto pairs = static_cast<int64_t>(frequencies.size());
   check(x.rank() == 4 && x.dim(3) == 2 * pairs && pairs <= RotaryArgs::kMostPairs, "rotary: ", x, " by ", pairs,

@@ -36,7 +36,7 @@ void add_at(const Tensor& total, const Tensor& index, const Tensor& source) {
 }
 
 // Of an index that is known to be right.
-Tensor gathered(const char* name, const Tensor& x, const Tensor& index, Place place) {
+Tensor gathered(const char* name, const Tensor& x, const Tensor& index, CallSite place) {
   return result_of(name, place, pick(x, index), {&x},
                    [index = Saved(index), shape = x.shape(), name](const Tensor& g, Gradients& grads) {
                      const Tensor dx = Tensor::zeros(shape, raw::statistics_type(g));
@@ -72,7 +72,7 @@ Tensor cumulated(const Tensor& x, bool backwards) {
 
 }  // namespace
 
-TopK topk(const Tensor& x, int64_t k, Place place) {
+TopK topk(const Tensor& x, int64_t k, CallSite place) {
   const TraceOp op("topk");
   const Tensor index = top_indices("topk", x, k);
   return {gathered("topk", x, index, place), index};
@@ -86,21 +86,21 @@ Tensor argmax(const Tensor& x) {
   return top_indices("argmax", x, 1).reshape(shape);
 }
 
-Tensor cumsum(const Tensor& x, Place place) {
+Tensor cumsum(const Tensor& x, CallSite place) {
   const TraceOp op("cumsum");
   check(x.rank() >= 1, "cumsum: ", x);
   return result_of("cumsum", place, cumulated(x, false), {&x},
                    [](const Tensor& g, Gradients& grads) { grads.add(0, cumulated(g, true)); });
 }
 
-Tensor gather(const Tensor& x, const Tensor& index, Place place) {
+Tensor gather(const Tensor& x, const Tensor& index, CallSite place) {
   const TraceOp op("gather");
   const Tensor dense = raw::contiguous(index);
   check_index("gather", x, dense);
   return gathered("gather", x, dense, place);
 }
 
-Tensor scatter_add(const Tensor& x, const Tensor& index, const Tensor& source, Place place) {
+Tensor scatter_add(const Tensor& x, const Tensor& index, const Tensor& source, CallSite place) {
   const TraceOp op("scatter_add");
   const Tensor dense = raw::contiguous(index);
   check_index("scatter_add", x, dense);

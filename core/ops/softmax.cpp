@@ -9,7 +9,7 @@ namespace {
 
 // A function of each row whose backward pass reads its result. `In` and `Back` name the operands of the two.
 template <class In, class Back>
-Tensor row_function(const char* name, RowOp forward, RowOp backward, const Tensor& x, Place place) {
+Tensor row_function(const char* name, RowOp forward, RowOp backward, const Tensor& x, CallSite place) {
   const TraceOp op(name);
   check(x.rank() >= 1, name, ": ", x);
   const Tensor dense = raw::contiguous(x.detach()), y = Tensor::empty(x.shape(), x.dtype());
@@ -37,7 +37,7 @@ struct Losses {
 
 // The gradient takes the logits' place at once, while a row is at hand: as if the loss's gradient were `seed`.
 Tensor cross_entropy_in_one_pass(const Tensor& logits, const Tensor& dense, const Tensor& target, RowArgs r,
-                                 const Losses& losses, double seed, Place place) {
+                                 const Losses& losses, double seed, CallSite place) {
   using F = CrossEntropyInOnePassRows;
   r.loss_gradient = seed;
   r[F::kLogits] = raw::rows_of(dense, r.cols);
@@ -62,16 +62,16 @@ Tensor cross_entropy_in_one_pass(const Tensor& logits, const Tensor& dense, cons
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, Place place) {
+Tensor softmax(const Tensor& x, CallSite place) {
   return row_function<SoftmaxRows, SoftmaxBackwardRows>("softmax", RowOp::kSoftmax, RowOp::kSoftmaxBackward, x, place);
 }
 
-Tensor log_softmax(const Tensor& x, Place place) {
+Tensor log_softmax(const Tensor& x, CallSite place) {
   return row_function<MapRows, LogSoftmaxBackwardRows>("log_softmax", RowOp::kLogSoftmax, RowOp::kLogSoftmaxBackward, x,
                                                        place);
 }
 
-Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored, double label_smoothing, Place place) {
+Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored, double label_smoothing, CallSite place) {
   const TraceOp op("cross_entropy");
   check(logits.rank() >= 1 && target.dtype() == DType::kInt32 && target.is_contiguous() &&
             target.numel() * logits.dim(-1) == logits.numel(),
@@ -136,7 +136,7 @@ void for_logits(const Tensor& rows, const Tensor& weight, int64_t rows_at_once, 
 }  // namespace
 
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t rows_at_once,
-                            int64_t ignored, double label_smoothing, Place place) {
+                            int64_t ignored, double label_smoothing, CallSite place) {
   const char* const name = "linear_cross_entropy";
   const TraceOp op(name);
   check(x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1) && target.dtype() == DType::kInt32 &&

@@ -7,14 +7,14 @@
 
 namespace lockstep {
 
-Tensor reshape(const Tensor& x, const Shape& shape, Place place) {
+Tensor reshape(const Tensor& x, const Shape& shape, CallSite place) {
   const TraceOp op("reshape");
   return result_of(
       "reshape", place, raw::contiguous(x.detach()).reshape(shape), {&x},
       [before = x.shape()](const Tensor& g, Gradients& grads) { grads.pass(0, raw::contiguous(g).reshape(before)); });
 }
 
-Tensor permute(const Tensor& x, const std::vector<int>& order, Place place) {
+Tensor permute(const Tensor& x, const std::vector<int>& order, CallSite place) {
   return result_of("permute", place, x.permute(order), {&x}, [order](const Tensor& g, Gradients& grads) {
     std::vector<int> back(order.size());
     for (size_t i = 0; i < order.size(); ++i) back[static_cast<size_t>(order[i])] = static_cast<int>(i);
@@ -22,12 +22,12 @@ Tensor permute(const Tensor& x, const std::vector<int>& order, Place place) {
   });
 }
 
-Tensor transpose(const Tensor& x, int a, int b, Place place) {
+Tensor transpose(const Tensor& x, int a, int b, CallSite place) {
   return result_of("transpose", place, x.transpose(a, b), {&x},
                    [a, b](const Tensor& g, Gradients& grads) { grads.pass(0, raw::contiguous(g.transpose(a, b))); });
 }
 
-Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end, Place place) {
+Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end, CallSite place) {
   return result_of("slice", place, x.slice(dim, begin, end), {&x},
                    [shape = x.shape(), dim, begin, end](const Tensor& g, Gradients& grads) {
                      bool accumulate = false;
@@ -50,7 +50,7 @@ Tensor Tensor::operator[](int64_t i) const {
   return lockstep::reshape((*this)[IndexRange{i, i + 1}], rest.rank() > 0 ? rest : Shape{1});
 }
 
-Tensor concat(const std::vector<Tensor>& parts, int dim, Place place) {
+Tensor concat(const std::vector<Tensor>& parts, int dim, CallSite place) {
   const TraceOp op("concat");
   check(!parts.empty(), "concat of no tensors");
   Shape shape = parts[0].shape();
@@ -77,7 +77,7 @@ Tensor concat(const std::vector<Tensor>& parts, int dim, Place place) {
   });
 }
 
-Tensor stack(const std::vector<Tensor>& parts, int dim, Place place) {
+Tensor stack(const std::vector<Tensor>& parts, int dim, CallSite place) {
   check(!parts.empty(), "stack of no tensors");
   Shape shape = parts[0].shape();
   if (dim < 0) dim += shape.rank() + 1;
@@ -92,7 +92,7 @@ Tensor stack(const std::vector<Tensor>& parts, int dim, Place place) {
   return concat(rows, dim, place);
 }
 
-std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& extents, int dim, Place place) {
+std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& extents, int dim, CallSite place) {
   if (dim < 0) dim += x.rank();
   check(dim >= 0 && dim < x.rank() && std::accumulate(extents.begin(), extents.end(), int64_t(0)) == x.dim(dim),
         "split: ", x, " along dimension ", dim, " into parts that do not add up to it");
@@ -105,7 +105,7 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& extents, 
   return parts;
 }
 
-Tensor pad(const Tensor& x, const std::vector<Padding>& around, double value, Place place) {
+Tensor pad(const Tensor& x, const std::vector<Padding>& around, double value, CallSite place) {
   const TraceOp op("pad");
   check(static_cast<int>(around.size()) == x.rank() &&
             std::all_of(around.begin(), around.end(), [](const Padding& p) { return p.before >= 0 && p.after >= 0; }),
@@ -126,7 +126,7 @@ Tensor pad(const Tensor& x, const std::vector<Padding>& around, double value, Pl
                    [inner](const Tensor& g, Gradients& grads) { grads.pass(0, raw::contiguous(inner(g))); });
 }
 
-Tensor expand(const Tensor& x, const Shape& shape, Place place) {
+Tensor expand(const Tensor& x, const Shape& shape, CallSite place) {
   return result_of("expand", place, x.expand(shape), {&x}, [before = x.shape()](const Tensor& g, Gradients& grads) {
     grads.add(0, raw::sum_to(g, before, grads.dtype(0)));
   });

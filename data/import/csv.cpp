@@ -31,7 +31,7 @@ bool CsvReader::fill() {
   return got > 0;
 }
 
-void CsvReader::skip_to(const Place& place) {
+void CsvReader::skip_to(const Position& place) {
   const auto left = static_cast<int64_t>(block_.size() - in_block_);
   const int64_t forward = place.byte - at_;
   check(forward >= 0, "a place before the one that was read");

@@ -27,11 +27,11 @@ class CsvReader {
   int64_t size() const { return input_.size(); }         // so many; 0: not known
   Hash128 hash() const { return input_.hash(); }         // InputStream::hash; after the last row: of the whole table
   // The place behind the last row, and to go on there: to be called after the first row was read.
-  struct Place {
+  struct Position {
     int64_t byte = 0, line = 1;
   };
-  Place place() const { return {at_, line_}; }
-  void skip_to(const Place& place);
+  Position place() const { return {at_, line_}; }
+  void skip_to(const Position& place);
 
  private:
   bool fill();

@@ -28,7 +28,7 @@ struct TextRow {
 // Some rows of the table, and the records that were made of them.
 struct TextRows {
   std::vector<TextRow> rows;
-  CsvReader::Place behind;
+  CsvReader::Position behind;
   int64_t done = 0;
   MadeRecords made;
 };
@@ -57,7 +57,7 @@ class TextTableImport {
     if (labelled()) label_ = column_named(rows_, cells_, columns.label);
     writer_.set_like(options.like);
     if (writer_.found()) {
-      const CsvReader::Place first = rows_.place();
+      const CsvReader::Position first = rows_.place();
       rows_.skip_to({writer_.found_integer("byte", first.byte), writer_.found_integer("line", first.line)});
       empty_ = writer_.found_integer("empty", 0);
     }
@@ -126,7 +126,7 @@ class TextTableImport {
     }
   }
 
-  void save(const CsvReader::Place& at) { writer_.save({{"byte", at.byte}, {"line", at.line}, {"empty", empty_}}); }
+  void save(const CsvReader::Position& at) { writer_.save({{"byte", at.byte}, {"line", at.line}, {"empty", empty_}}); }
 
   const CsvTextColumns& columns_;
   const ImportOptions& options_;

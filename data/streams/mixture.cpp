@@ -59,7 +59,7 @@ Hash128 Mixture::identity() const {
   return hasher.digest();
 }
 
-Mixture::Place Mixture::place_of(int64_t epoch, int64_t index) const {
+Mixture::Position Mixture::place_of(int64_t epoch, int64_t index) const {
   check(index >= 0 && index < size(), "sample ", index, " of ", size());
   const auto part = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), index) - ends_.begin());
   const int64_t begin = part > 0 ? ends_[part - 1] : 0, count = ends_[part] - begin;
@@ -72,12 +72,12 @@ Mixture::Place Mixture::place_of(int64_t epoch, int64_t index) const {
 }
 
 int64_t Mixture::length(int64_t epoch, int64_t index) const {
-  const Place at = place_of(epoch, index);
+  const Position at = place_of(epoch, index);
   return at.data.length(at.epoch, at.index);
 }
 
 void Mixture::read(int64_t epoch, int64_t index, SampleMemory sample) const {
-  const Place at = place_of(epoch, index);
+  const Position at = place_of(epoch, index);
   at.data.read(at.epoch, at.index, sample);
 }
 

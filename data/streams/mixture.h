@@ -36,11 +36,11 @@ class Mixture final : public Dataset {
 
  private:
   // Where a sample of an epoch is: the dataset, its own epoch, and the index there.
-  struct Place {
+  struct Position {
     const Dataset& data;
     int64_t epoch, index;
   };
-  Place place_of(int64_t epoch, int64_t index) const;
+  Position place_of(int64_t epoch, int64_t index) const;
 
   std::vector<std::shared_ptr<const Dataset>> parts_;
   MixtureOptions options_;

@@ -12,7 +12,7 @@ namespace {
 
 // The value of one tensor with the gradient of another.
 Tensor with_value(const Tensor& value, const Tensor& differentiated) {
-  return result_of("global_batch_loss", Place::current(), value.detach(), {&differentiated},
+  return result_of("global_batch_loss", CallSite::current(), value.detach(), {&differentiated},
                    [](const Tensor& grad, Gradients& grads) { grads.pass(0, grad); });
 }
 

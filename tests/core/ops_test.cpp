@@ -353,7 +353,8 @@ TEST(AddLayerNorm, RefusesOperandsThatDoNotFit) {
 // that were swept before, and where some take no gradient.
 TEST(FeedForward, IsThreeOpsToTheBit) {
   auto three_ops = [](const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
-                      const Tensor& down_bias, Place) { return linear(gelu(linear(x, up, up_bias)), down, down_bias); };
+                      const Tensor& down_bias,
+                      CallSite) { return linear(gelu(linear(x, up, up_bias)), down, down_bias); };
   auto sweep = [&](const auto& op, DType x_dtype, DType dtype, int64_t hidden, bool bias, int frozen) {
     testing::Values out;
     std::vector<Tensor> p;
@@ -365,7 +366,7 @@ TEST(FeedForward, IsThreeOpsToTheBit) {
       Tensor x = random_tensor({2, 130, 9}, batch + 10, -2, 2, x_dtype);
       require_grad(x, frozen != 4);
       auto block = [&](const Tensor& in) {
-        return op(in, p[0], bias ? p[1] : Tensor(), p[2], bias ? p[3] : Tensor(), Place::current());
+        return op(in, p[0], bias ? p[1] : Tensor(), p[2], bias ? p[3] : Tensor(), CallSite::current());
       };
       const Tensor y = add(block(block(x)), reshape(sum(linear(x, p[0], bias ? p[1] : Tensor()), {2}), {2, 130, 1}));
       out.push_back(y.to_vector());
