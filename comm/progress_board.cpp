@@ -42,7 +42,7 @@ namespace {
 
 constexpr size_t kHeader = 1024;
 
-std::unique_ptr<ProgressBoard> nothing() { return nullptr; }
+std::unique_ptr<ProgressBoard> no_board() { return nullptr; }
 
 std::string path_of(const std::string& name) {
   const char* folder = std::getenv(kSharedFolder);
@@ -74,7 +74,7 @@ ProgressBoard::Entry& ProgressBoard::at(int place) const {
 
 std::unique_ptr<ProgressBoard> ProgressBoard::create(const std::string& name, int ranks) {
   const int file = ::open(path_of(name).c_str(), O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (file < 0) return nothing();
+  if (file < 0) return no_board();
   // Reserves the memory now: otherwise a full /dev/shm would end the process with a signal at the first write.
   const bool there =
       posix_fallocate(file, 0, static_cast<off_t>(kHeader + sizeof(Entry) * static_cast<size_t>(ranks))) == 0;
@@ -82,16 +82,16 @@ std::unique_ptr<ProgressBoard> ProgressBoard::create(const std::string& name, in
   if (there)
     if (auto board = open(name, ranks)) return board;
   unlink(name);
-  return nothing();
+  return no_board();
 }
 
 std::unique_ptr<ProgressBoard> ProgressBoard::open(const std::string& name, int ranks) {
   const size_t bytes = kHeader + sizeof(Entry) * static_cast<size_t>(ranks);
   const int file = ::open(path_of(name).c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-  if (file < 0) return nothing();
+  if (file < 0) return no_board();
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
-  if (memory == MAP_FAILED) return nothing();
+  if (memory == MAP_FAILED) return no_board();
   return std::unique_ptr<ProgressBoard>(new ProgressBoard(memory, bytes));
 }
 

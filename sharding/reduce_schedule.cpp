@@ -65,7 +65,7 @@ bool ReduceSchedule::shard_group_is_split() const {
   return shard_group_has_data() && round().ranges[static_cast<size_t>(last)].empty();
 }
 
-bool ReduceSchedule::round_goes_on() const {
+bool ReduceSchedule::round_continues() const {
   return rounds_.size() == 1 && done_ < round().ranges[static_cast<size_t>(mesh_.data().index)].size();
 }
 
@@ -81,7 +81,7 @@ void ReduceSchedule::begin_micro_batch(int64_t index) {
 
 bool ReduceSchedule::end_micro_batch() {
   for (auto& b : buckets_) unused_ += b->end_micro_batch();
-  if (round_goes_on()) return false;
+  if (round_continues()) return false;
   ++round_;
   begin_round();
   return true;
@@ -89,7 +89,7 @@ bool ReduceSchedule::end_micro_batch() {
 
 void ReduceSchedule::bucket_complete(size_t index) {
   trace_mark();
-  if (round_goes_on()) return;
+  if (round_continues()) return;
   complete_[index] = true;
   // In fixed order on every rank, so that collectives always match.
   while (next_start_ < buckets_.size() && complete_[next_start_]) start(next_start_++);

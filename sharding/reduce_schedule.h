@@ -63,7 +63,7 @@ class ReduceSchedule {
   };
 
   const ReduceRound& round() const { return rounds_[round_]; }
-  bool round_goes_on() const;  // this rank has more micro-batches in it, after the one that began last
+  bool round_continues() const;  // this rank has more micro-batches in it, after the one that began last
   void begin_round();
   void start(size_t bucket);
   void start_through(size_t bucket);

@@ -1,4 +1,4 @@
-// The sweep: counts edges, then pops ready nodes, latest first. No recursion anywhere.
+// The pass: counts edges, then pops ready nodes, latest first. No recursion anywhere.
 #include <algorithm>
 #include <atomic>
 #include <limits>
@@ -41,7 +41,7 @@ void check_finite(const Tensor& t, const char* what, const Node& node) {
 void begin_leaf(Node& n) {
   auto record = n.leaf.lock();
   if (!record) return;
-  if (!n.grad.defined() && record->grad.defined()) {  // from an earlier sweep
+  if (!n.grad.defined() && record->grad.defined()) {  // from an earlier pass
     n.grad = record->grad;
     n.grad_owned = true;
   }
@@ -77,7 +77,7 @@ void run_leaf(Node& n) {
 }  // namespace
 
 // One backward pass: nodes that were reached, and those among them whose gradient is complete.
-class Sweep {
+class BackwardPass {
  public:
   // Counts, for every node from `root` on that was not yet `visited`, the edges that lead to it. Returns the first that
   // was reached now.
@@ -135,7 +135,7 @@ class Sweep {
         }
         if (node->grad.defined()) {  // else nothing reached it
           check(node->backward != nullptr, "backward through ", node->name, " called at ", place_text(node->place),
-                " a second time: its buffers were freed by the first sweep");
+                " a second time: its buffers were freed by the first pass");
           WithMemoryFor named(node->memory_for);
           WithProfilerRange range(node->name);
           TraceOp op(node->name, true);
@@ -238,7 +238,7 @@ void Gradients::pass_through(const Tensor& result, const Tensor& gradient) {
   if (!root) return;
   for (size_t i = 0; i < node_.inputs.size(); ++i)
     if (node_.inputs[i].get() == root) return pass(static_cast<int>(i), gradient);  // the input itself
-  sweep_.enter(node_, result.record()->node, gradient);
+  pass_.enter(node_, result.record()->node, gradient);
 }
 
 Tensor& require_grad(Tensor& t, bool on) {
@@ -327,10 +327,10 @@ void backward(const Tensor& root, double seed) {
   check(root_node->backward != nullptr || !root_node->leaf.expired(),
         "backward: this graph was already swept; its buffers are gone");
 
-  Sweep sweep;
-  sweep.reach(root_node);
-  sweep.start(root_node, Tensor::full(root.shape(), seed, root_node->dtype), true);
-  sweep.run();
+  BackwardPass pass;
+  pass.reach(root_node);
+  pass.start(root_node, Tensor::full(root.shape(), seed, root_node->dtype), true);
+  pass.run();
 }
 
 Tensor with_backward_hook(const Tensor& t, std::function<void()> hook, CallSite place) {

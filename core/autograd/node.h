@@ -19,7 +19,7 @@ namespace lockstep {
 using CallSite = std::source_location;  // of the call in the forward pass, for error messages and anomaly mode
 
 class Gradients;
-class Sweep;
+class BackwardPass;
 // Computes the inputs' gradients from that of the result. It keeps tensors as Saved, so that later writes to them are
 // noticed.
 using Backward = std::function<void(const Tensor& grad, Gradients& grads)>;
@@ -60,7 +60,7 @@ struct AutogradRecord {
 // order of the backward pass, which is fixed.
 class Gradients {
  public:
-  Gradients(Node& node, Sweep& sweep) : node_(node), sweep_(sweep) {}
+  Gradients(Node& node, BackwardPass& pass) : node_(node), pass_(pass) {}
   // Type of input i's gradient: that of the input, but fp32 for a bf16 or fp16 leaf. add() and pass() convert to it, so
   // only closures that accumulate sums themselves need it.
   DType dtype(int i) const { return node_.inputs[static_cast<size_t>(i)]->dtype; }
@@ -84,7 +84,7 @@ class Gradients {
 
  private:
   Node& node_;
-  Sweep& sweep_;
+  BackwardPass& pass_;
 };
 
 // The node of a tensor that requires a gradient, or null.

@@ -133,14 +133,14 @@ std::string job_script(const BatchJob& job, const std::string& text) {
 std::string submit_script(const BatchJob& job, const std::string& path) {
   int code = 0;
   if (job.scheduler == "slurm") {
-    const std::string test = output_of({"sbatch", "--test-only", path}, code);
+    const std::string test = run_and_capture({"sbatch", "--test-only", path}, code);
     require(code == 0, ExitCode::kUsage, "Slurm refuses the job: ", trimmed(test), " (", path, ")");
-    const std::string said = trimmed(output_of({"sbatch", "--parsable", path}, code));
+    const std::string said = trimmed(run_and_capture({"sbatch", "--parsable", path}, code));
     require(code == 0, ExitCode::kUsage, "Slurm refuses the job: ", said, " (", path, ")");
     const std::string last = last_line(said);
     return last.substr(0, last.find(';'));
   }
-  const std::string said = trimmed(output_of({"qsub", path}, code));
+  const std::string said = trimmed(run_and_capture({"qsub", path}, code));
   require(code == 0, ExitCode::kUsage, "PBS refuses the job: ", said, " (", path, ")");
   return last_line(said);
 }
@@ -166,7 +166,7 @@ JobState job_state(const std::string& scheduler, const std::string& job) {
   int code = 0;
   JobState out;
   if (scheduler == "slurm") {
-    const std::string line = trimmed(output_of({"squeue", "-h", "-j", job, "-o", "%T|%R|%L"}, code));
+    const std::string line = trimmed(run_and_capture({"squeue", "-h", "-j", job, "-o", "%T|%R|%L"}, code));
     if (code != 0) return out;
     std::istringstream parts(line.substr(0, line.find('\n')));
     std::getline(parts, out.state, '|');
@@ -174,7 +174,7 @@ JobState job_state(const std::string& scheduler, const std::string& job) {
     std::getline(parts, out.left, '|');
     return out;
   }
-  std::istringstream lines(output_of({"qstat", "-f", job}, code));
+  std::istringstream lines(run_and_capture({"qstat", "-f", job}, code));
   if (code != 0) return out;
   const std::map<std::string, std::string> names{
       {"Q", "PENDING"}, {"R", "RUNNING"}, {"H", "HELD"}, {"E", "COMPLETING"}, {"F", ""}};
@@ -195,9 +195,10 @@ void cancel_job(const std::string& scheduler, const std::string& job) {
   if (scheduler == "slurm") {
     // The batch script hands SIGTERM on to the launcher, so that the run saves. A job that waits has no script yet.
     const bool runs = job_state(scheduler, job).state == "RUNNING";
-    said = runs ? output_of({"scancel", "--batch", "--signal=TERM", job}, code) : output_of({"scancel", job}, code);
+    said = runs ? run_and_capture({"scancel", "--batch", "--signal=TERM", job}, code)
+                : run_and_capture({"scancel", job}, code);
   } else {
-    said = output_of({"qdel", job}, code);
+    said = run_and_capture({"qdel", job}, code);
   }
   require(code == 0, ExitCode::kUsage, "the scheduler refuses to cancel ", job, ": ", trimmed(said));
 }

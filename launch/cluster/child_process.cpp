@@ -71,7 +71,7 @@ std::pair<Descriptor, Descriptor> make_pipe() {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-std::string output_of(const std::vector<std::string>& command, int& code) {
+std::string run_and_capture(const std::vector<std::string>& command, int& code) {
   FILE* pipe = ::popen((shell_line(command) + " 2>&1 </dev/null").c_str(), "r");
   require_done(pipe != nullptr, ExitCode::kDevice, "cannot start ", command[0]);
   std::string out;

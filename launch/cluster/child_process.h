@@ -34,6 +34,6 @@ std::pair<Descriptor, Descriptor> make_pipe();
 
 // Runs a command and returns what it prints, on both outputs; `code` becomes its exit code, or 128 and the number of
 // the signal that ended it.
-std::string output_of(const std::vector<std::string>& command, int& code);
+std::string run_and_capture(const std::vector<std::string>& command, int& code);
 
 }  // namespace lockstep

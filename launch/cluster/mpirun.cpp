@@ -53,7 +53,7 @@ std::vector<std::string> mpirun_arguments(const MpirunOptions& o) {
 
 int mpirun_version(const std::string& program) {
   int code = 0;
-  const std::string text = output_of({program, "--version"}, code);
+  const std::string text = run_and_capture({program, "--version"}, code);
   require(code != 126 && code != 127, ExitCode::kMissingInput, "cannot run ", program,
           ": install Open MPI (openmpi-bin), or name it with --mpirun");
   size_t at = text.find("(Open MPI) ");

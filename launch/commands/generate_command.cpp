@@ -256,9 +256,9 @@ void continue_prompts(Decoder& decoder, const std::vector<Prompt>& prompts, cons
     }
     for (const Decoded& d : decoder.step()) {
       const auto i = static_cast<size_t>(d.id);
-      const bool goes_on = !d.token || on_token(i, *d.token);
+      const bool continues = !d.token || on_token(i, *d.token);
       if (d.finish != Finish::kNone) on_end(i), ++ended;
-      else if (!goes_on) decoder.cancel(d.id);
+      else if (!continues) decoder.cancel(d.id);
     }
   }
 }

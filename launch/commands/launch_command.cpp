@@ -277,7 +277,7 @@ class LaunchedJob {
       if (bar_ && result.code == 0) bar_->finish();
       bar_.reset();
       if (target_.settings) ::unlink(ranks_path(target_.settings->run.dir).c_str());
-      if (!goes_on_after(result)) {
+      if (!continues_after(result)) {
         if (target_.settings)
           tell(target_, target_.settings->launch.on_end, result.code, result.diagnosis ? result.diagnosis->text : "");
         return result.code;
@@ -381,7 +381,7 @@ class LaunchedJob {
     else log_error(v.advice.empty() ? v.text : str(v.text, "; ", v.advice));
   }
 
-  bool goes_on_after(const AttemptResult& result) {
+  bool continues_after(const AttemptResult& result) {
     const bool joins = std::exchange(growing_, false), stopped = result.asked_to_stop && !joins;
     if (joins && !result.diagnosis && result.code == static_cast<int>(ExitCode::kSaved)) {
       decision_ = {true, "", 0};

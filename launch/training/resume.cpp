@@ -93,9 +93,9 @@ void Trainer::resume(const Checkpoint& c) {
           static_cast<int64_t>(updates.size()), " phases, those of ", settings_.model_name, " have ",
           static_cast<int64_t>(phases_->count()));
   phases_->set_updates(updates);
-  const bool was_fp16 =
+  const bool precision_unchanged =
       std::none_of(differences.begin(), differences.end(), [](auto& d) { return d.key == "precision.compute"; });
-  if (was_fp16) loss_scale_.restore(info_.loss_scale, info_.good_steps);
+  if (precision_unchanged) loss_scale_.restore(info_.loss_scale, info_.good_steps);
   recorded_.reset();
   loader_.reset();
   start_loader();

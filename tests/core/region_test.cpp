@@ -105,9 +105,9 @@ TEST(Region, IsAlignedWhereItsRunsCutNoUnit) {
       bool aligned = true;
       for_each_run(r, {0, r.numel()}, [&](int64_t at, int64_t element, int64_t n) {
         const bool ends = (element + n) % 4 == 0 || element + n == shape.numel();
-        const bool goes_on = at + n < r.numel() && r.element(at + n) == element + n;
+        const bool continues = at + n < r.numel() && r.element(at + n) == element + n;
         const bool begins = element % 4 == 0 || (at > 0 && r.element(at - 1) == element - 1);
-        aligned = aligned && begins && (ends || goes_on);
+        aligned = aligned && begins && (ends || continues);
       });
       if (r.is_aligned(4)) {
         EXPECT_TRUE(aligned) << to_text(r) << " of " << to_text(shape);
