@@ -18,6 +18,8 @@ int eval_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> eval_forms();
 int generate_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> generate_forms();
+int chat_command(const App& app, const std::vector<std::string>& arguments);
+std::vector<Command> chat_forms();
 int data_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> data_forms();
 int tokenizer_command(const App& app, const std::vector<std::string>& arguments);
@@ -96,6 +98,7 @@ inline const std::vector<CommandEntry>& commands() {
        eval_forms,
        {{"RUN [key.path=value ...]", "measure the validation loss of a run or checkpoint"}}},
       {"generate", generate_command, generate_forms, {{"RUN [--prompt TEXT] [--tokens N]", "continue a text"}}},
+      {"chat", chat_command, chat_forms, {{"RUN [--system TEXT]", "talk with a model of conversations"}}},
       {"data",
        data_command,
        data_forms,

@@ -95,6 +95,11 @@ Prompt prompt_of_text(const std::string& text, const Vocabulary& vocabulary, con
   return out;
 }
 
+Prompt prompt_of_messages(const std::vector<ChatMessage>& messages, const Vocabulary& vocabulary,
+                          const PromptForm& form) {
+  return {{}, encode_chat(messages, *form.chat, vocabulary)};
+}
+
 std::vector<Prompt> read_prompts(const std::string& path, const Vocabulary& vocabulary, const PromptForm& form) {
   std::vector<Prompt> out;
   if (path.ends_with(".jsonl")) {

@@ -32,6 +32,9 @@ bool is_beginning(const ChatTemplate& chat, const Vocabulary& vocabulary);
 // Throws ExitCode::kBadData for text that the vocabulary cannot encode, for a text without tokens and, with
 // `special_tokens`, naming a <|token|> that the tokenizer lacks.
 Prompt prompt_of_text(const std::string& text, const Vocabulary& vocabulary, const PromptForm& form);
+// Of a conversation that an answer of the assistant follows, with form.chat.
+Prompt prompt_of_messages(const std::vector<ChatMessage>& messages, const Vocabulary& vocabulary,
+                          const PromptForm& form);
 // Of a file: each line is a text, or, where its name ends in .jsonl, a JSON object with "prompt" (a text) or, with a
 // chat template, "messages" (objects with "role" and "content"); its other keys are left alone. Throws
 // ExitCode::kMissingInput, and kBadData naming file and line for what prompt_of_text() refuses, an empty line, a line

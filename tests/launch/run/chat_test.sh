@@ -66,6 +66,27 @@ printf '{"prompt": "<|im_start|>user\\nWhat is the question?<|im_end|>\\n<|im_st
 succeeds "a prompt of several lines" lockstep generate chat --prompts lines.jsonl --special-tokens --temperature 0 --tokens 30 --stop '<|im_end|>'
 same "a prompt of several lines: the answer" "no" "$(texts)"
 
+# A conversation: what was said before counts, until it is forgotten. (With "What?" and "no" before it the answer is another one.)
+talk() { printf '%b' "$1" | lockstep chat chat --temperature 0 --tokens 40 "${@:2}"; }
+succeeds "chat" talk 'What is the answer?\nWhat is the question?\n'
+same "chat: the first answer" "The answer is 42." "$(head -n 1 out)"
+succeeds "chat: history" talk 'What?\nWhat is the answer?\n/save said.jsonl\n/reset\nWhat is the answer?\n'
+same "chat: the answer depends on what was said, and no longer once that is forgotten" "no brief The answer is 42." "$(paste -sd ' ' out)"
+same "chat: what was saved" "{\"messages\":[$(turn user "What?"), $(turn assistant no), $(turn user "What is the answer?"), $(turn assistant brief)]}" \
+  "$(sed -E 's/\},\{/}, {/g; s/":"/": "/g; s/","/", "/g' said.jsonl)"
+succeeds "what was saved is imported" lockstep data import json said.jsonl said.h5 --messages messages --tokenizer "$tokenizer"
+succeeds "chat: an answer of two lines" talk 'You are brief\n'
+same "chat: an answer of two lines" "$(printf 'What?\n  newlines')" "$(cat out)"
+succeeds "chat: commands that cannot be done end nothing" talk '/nothing\n/save /nowhere/at/all\n/save\nWhat is the question?\n/exit\nWhat is the answer?\n'
+same "chat: the answer before /exit" no "$(cat out)"
+expect "chat: no such command" grep -q '^warning: /nothing is no command; /help lists them' err
+expect "chat: no such folder" grep -q '^warning: .*/nowhere/at/all' err
+succeeds "chat: many turns, more than the context" talk "$(printf 'What is the question?\\n%.0s' $(seq 12))"
+same "chat: each is answered" 12 "$(grep -c . out)"
+expect "chat: it says that turns are left out" grep -q "^warning: the conversation has [0-9]* tokens of the model's 64; its oldest turns" err
+succeeds "chat: nothing is said" talk ''
+same "chat: nothing is answered" "" "$(cat out)"
+
 # A model's own tokens for the end: of generation_config.json of the folder that a run began with.
 succeeds "export" lockstep checkpoint export chat chat.hf --to hf
 end() { sed -i -E 's/"eos_token_id": ?[^,}]*/"eos_token_id": '"$1"'/' chat.hf/config.json && echo "{\"eos_token_id\": $2}" >chat.hf/generation_config.json; }

@@ -4,6 +4,10 @@
 # folder, in TMPDIR or in /dev/shm, and no process.
 # Usage: kill_commands_test.sh KILLS LOCKSTEP [MPIRUN]; LOCKSTEP_SEED chooses the moments, LOCKSTEP_KINDS the kinds, such as "text launch".
 # shellcheck disable=SC2317  # the commands are called by name
+# With a /dev/shm of its own, where mounts are allowed: other tests kill launchers, too.
+if [ -z "${OWN_SHM:-}" ] && unshare --mount mount -t tmpfs none /dev/shm 2>/dev/null; then
+  OWN_SHM=1 exec unshare --mount bash -c 'mount -t tmpfs none /dev/shm; exec bash "$0" "$@"' "$0" "$@"
+fi
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh" "${@:2}"
 kills=$1
