@@ -31,6 +31,8 @@ const Maker kMakers[] = {
     [](const std::vector<Slot>& s) { return make_adamw8bit({.weight_decay = 0.01}, s); },
     [](const std::vector<Slot>& s) { return make_muon({.adamw = {.weight_decay = 0.01}}, s); }};
 
+TEST(EachOptimizer, OfTheProgramIsTestedHere) { EXPECT_EQ(std::size(kMakers), builtin_optimizers().size()); }
+
 std::vector<std::vector<double>> everything(const Optimizer& o, const std::vector<Slot>& slots) {
   std::vector<std::vector<double>> out;
   for (const Slot& s : slots) out.push_back(s.master.to_vector());

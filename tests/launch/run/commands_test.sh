@@ -5,14 +5,24 @@
 . "$(dirname "$0")/common.sh"
 
 succeeds "--help" lockstep --help
-for command in train eval generate data tokenizer config checkpoint plan bench devices; do
-  expect "--help lists $command" grep -q "lockstep $command " out
-done
-for command in train eval generate "data import" "data inspect" "data show" "data verify" "data split" "data merge" "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer inspect" config checkpoint plan bench devices; do
-  # shellcheck disable=SC2086  # two words
-  succeeds "$command --help" lockstep $command --help
-  expect "$command --help: usage" grep -q "^usage: lockstep $command " out
-  expect "$command --help: options" grep -q -- '--help' out
+cp out help
+# All commands and their forms, as the program itself lists them; the page has each, too.
+page=$(dirname "$0")/../../../docs/command-line.md
+succeeds "its commands" lockstep completion candidates ""
+mapfile -t commands < <(sed -n 's/\t.*//p' out)
+expect "its commands are many" test "${#commands[@]}" -ge 20
+for command in "${commands[@]}"; do
+  expect "--help lists $command" grep -qE "^  lockstep $command( |$)" help
+  expect "docs/command-line.md has $command" grep -qE "^\|.*\`(lockstep )?${command}[ \`].*\|" "$page"
+  succeeds "$command --help" lockstep "$command" --help
+  mapfile -t forms < <(sed -nE 's/^(usage:|      ) lockstep ([a-z]+( [a-z]+)?)( .*)?$/\2/p' out)
+  expect "$command has forms" test "${#forms[@]}" -ge 1
+  for form in "${forms[@]}"; do
+    # shellcheck disable=SC2086  # two words
+    succeeds "$form --help" lockstep $form --help
+    expect "$form --help: usage" grep -qE "^usage: lockstep $form( |$)" out
+    expect "$form --help: options" grep -q -- '--help' out
+  done
 done
 succeeds "data --help" lockstep data --help
 succeeds "--version" lockstep --version
