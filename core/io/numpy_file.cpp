@@ -20,6 +20,7 @@ constexpr std::string_view kNpyMagic = "\x93NUMPY", kNpyEnding = ".npy";
 constexpr int64_t kMostNpyHeader = 64 << 10;  // bytes
 constexpr std::array<std::string_view, 11> kNumpyTypes = {"u1", "i1", "u2", "i2", "u4", "i4",
                                                           "u8", "i8", "f2", "f4", "f8"};
+constexpr std::string_view kTruths = "b1";
 
 // The text of a header, from the left: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }, in which NumPy
 // keeps the order.
@@ -36,19 +37,25 @@ struct NpyText {
     if (there) left.remove_prefix(word.size());
     return there;
   }
-  std::string type() {
+  std::string type(NumpyArray& out, bool all) {
     expect(skip("{") && skip("'descr'") && skip(":") && skip("'") && left.size() > 4,
            "its header does not begin with a type");
     const char order = left[0];
     const std::string type(left.substr(1, 2));
-    expect(order == '<' || order == '|', "its values are not little-endian");
+    out.swapped = all && order == '>';
+    expect(order == '<' || order == '|' || out.swapped, "its values are not little-endian");
     left.remove_prefix(3);
-    const bool known = std::find(kNumpyTypes.begin(), kNumpyTypes.end(), type) != kNumpyTypes.end();
-    expect(known && skip("'"), str("type ", type, " is none of integers and floating-point numbers"));
+    const bool known =
+        std::find(kNumpyTypes.begin(), kNumpyTypes.end(), type) != kNumpyTypes.end() || (all && type == kTruths);
+    expect(known && skip("'"),
+           str("type ", type, " is none of integers and floating-point numbers",
+               type[0] == 'O' ? ": its elements are objects of Python; save an array of numbers" : ""));
     return type;
   }
-  Shape shape() {
-    expect(skip(",") && skip("'fortran_order'") && skip(":") && skip("False"), "it is not in C order");
+  Shape shape(NumpyArray& array, bool all) {
+    const bool told = skip(",") && skip("'fortran_order'") && skip(":");
+    array.fortran = told && all && skip("True");
+    expect(told && (array.fortran || skip("False")), "it is not in C order");
     expect(skip(",") && skip("'shape'") && skip(":") && skip("("), "its header has no shape");
     Shape out;
     while (!skip(")")) {
@@ -109,7 +116,7 @@ NumpyFile::NumpyFile(const std::string& path) : source_(std::make_unique<const S
 NumpyFile::~NumpyFile() = default;
 NumpyFile::NumpyFile(NumpyFile&&) noexcept = default;
 
-NumpyArray NumpyFile::array(const std::string& name) const {
+NumpyArray NumpyFile::array(const std::string& name, Forms forms) const {
   NumpyArray out;
   out.name = name;
   out.place = source_->file ? source_->file->path : str(source_->archive->path(), ": array ", name);
@@ -130,9 +137,9 @@ NumpyArray NumpyFile::array(const std::string& name) const {
   std::string header(static_cast<size_t>(length), '\0');
   source_->read(name, before, header.data(), length);
   text.left = header;
-  out.type = text.type();
+  out.type = text.type(out, forms == Forms::kAll);
   out.item = out.type[1] - '0';
-  out.shape = text.shape();
+  out.shape = text.shape(out, forms == Forms::kAll);
   text.expect(bytes_of_elements(out) == size - out.begin, str("its shape is ", out.shape, " of ", out.item,
                                                               " bytes each, but ", size - out.begin, " bytes follow"));
   return out;
@@ -140,6 +147,8 @@ NumpyArray NumpyFile::array(const std::string& name) const {
 
 void NumpyFile::read(const NumpyArray& a, IndexRange range, void* to) const {
   source_->read(a.name, a.begin + range.begin, to, range.size());
+  auto* bytes = static_cast<uint8_t*>(to);
+  for (int64_t at = 0; a.swapped && at < range.size(); at += a.item) std::reverse(bytes + at, bytes + at + a.item);
 }
 
 struct NpzWriter::State {

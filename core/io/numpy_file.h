@@ -2,6 +2,7 @@
 // and reads headers when an array is asked for. Used by one thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,12 +14,14 @@
 namespace lockstep {
 
 struct NumpyArray {
-  std::string name;   // in an archive: without ".npy"; empty for that of a .npy file
-  std::string type;   // kind and bytes of an element: "f4", "u1"
-  Shape shape;        // [] for a scalar
-  int64_t item = 0;   // bytes of an element
-  int64_t begin = 0;  // of the elements in the file, or in the archive's member
-  std::string place;  // for messages: "x.npz: array w"
+  std::string name;      // in an archive: without ".npy"; empty for that of a .npy file
+  std::string type;      // kind and bytes of an element: "f4", "u1"
+  Shape shape;           // [] for a scalar
+  int64_t item = 0;      // bytes of an element
+  bool swapped = false;  // the file is big-endian
+  bool fortran = false;  // the first index counts fastest
+  int64_t begin = 0;     // of the elements in the file, or in the archive's member
+  std::string place;     // for messages: "x.npz: array w"
 };
 
 class NumpyFile {
@@ -32,11 +35,14 @@ class NumpyFile {
   // Those in an archive, by place; one empty name of a .npy file.
   const std::vector<std::string>& names() const { return names_; }
 
-  // Throws kBadData where it is not there, is not little-endian or not in C order, its elements are no integers and
-  // no floating-point numbers, it has more than Shape::kMaxRank dimensions, or its size does not follow from its shape.
-  NumpyArray array(const std::string& name) const;
+  // Throws kBadData where it is not there, its elements are no integers and no floating-point numbers, it has more than
+  // Shape::kMaxRank dimensions, or its size does not follow from its shape; with kPlain also where it is not
+  // little-endian or not in C order, or its elements are truths ("b1").
+  enum class Forms : uint8_t { kPlain, kAll };
+  NumpyArray array(const std::string& name, Forms forms = Forms::kPlain) const;
 
-  // Bytes [range) of its elements. In a compressed archive a reading that begins where the last one ended costs least.
+  // Bytes [range) of its elements, whole ones, little-endian, in the order of the file. In a compressed archive a
+  // reading that begins where the last one ended costs least.
   void read(const NumpyArray& array, IndexRange range, void* to) const;
 
  private:

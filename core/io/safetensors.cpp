@@ -194,6 +194,13 @@ WeightFiles WeightFiles::open(const std::string& path) {
   } else {
     const std::string file = str(path, "/", kWeightsFile), index = str(path, "/", kWeightsIndex);
     const bool has_file = fs::exists(file, error), has_index = fs::exists(index, error);
+    const bool pickled = fs::exists(str(path, "/pytorch_model.bin"), error) ||
+                         fs::exists(str(path, "/pytorch_model.bin.index.json"), error);
+    require(has_file || has_index || !pickled, ExitCode::kMissingInput, path, ": holds pytorch_model.bin and no ",
+            kWeightsFile, "; a pickle, which can run any program, is not read: python3 -c \"import transformers; ",
+            "transformers.AutoModel.from_pretrained('", path, "').save_pretrained('", path,
+            "-safe')\" writes the model ",
+            "(without its head; AutoModelForCausalLM and the like keep it), then copy its tokenizer's files");
     require(has_file || has_index, ExitCode::kMissingInput, path, ": holds neither ", kWeightsFile, " nor ",
             kWeightsIndex);
     if (has_file && has_index)

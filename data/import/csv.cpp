@@ -139,10 +139,24 @@ bool CsvReader::next(std::vector<std::string>& cells) {
   return true;
 }
 
-char csv_separator(const std::string& path) {
+char csv_separator(const std::string& path, char given) {
+  if (given != 0) return given;
   for (const char* end : {".tsv", ".tsv.gz", ".tsv.zst"})
     if (path.ends_with(end)) return '\t';
-  return ',';
+  if (path == "-") return ',';
+  std::string head(kCsvBlock, '\0');
+  InputStream input(path);
+  head.resize(input.read(head.data(), head.size()));
+  bool quoted = false, semicolon = false, tab = false;
+  for (char c : head) {
+    quoted ^= c == '"';
+    if (quoted) continue;
+    if (c == ',') return ',';
+    if (c == '\n' && (semicolon || tab)) break;
+    semicolon |= c == ';';
+    tab |= c == '\t';
+  }
+  return semicolon ? ';' : tab ? '\t' : ',';
 }
 
 }  // namespace lockstep

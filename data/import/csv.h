@@ -53,7 +53,9 @@ class CsvReader {
   size_t columns_ = 0;
 };
 
-// Tab for names that end in ".tsv", also before ".gz" or ".zst", otherwise a comma.
-char csv_separator(const std::string& path);
+// `given`, where it is not 0. Else tab for names that end in ".tsv", also before ".gz" or ".zst"; otherwise a comma, or
+// a semicolon or tab where the first row has such and no comma outside of quotes. Standard input ("-") is not looked
+// at.
+char csv_separator(const std::string& path, char given = 0);
 
 }  // namespace lockstep

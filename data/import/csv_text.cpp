@@ -8,6 +8,7 @@
 #include "data/import/import_threads.h"
 #include "data/import/in_order.h"
 #include "data/import/made_records.h"
+#include "data/import/other_formats.h"
 
 namespace lockstep {
 namespace {
@@ -44,7 +45,7 @@ class TextTableImport {
         vocabulary_(options.vocabulary ? *options.vocabulary : Vocabulary::bytes()),
         threads_(import_threads(options)),
         encoders_(record_encoders(vocabulary_, threads_)),
-        rows_(table, csv_separator(table), columns.encoding),
+        rows_(table, csv_separator(table, columns.delimiter), columns.encoding),
         writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_), 0,
                 made_of(str("table, columns ", json_text_of(columns.text), " ", json_text_of(columns.label),
                             columns.encoding == TextEncoding::kUtf8 ? "" : str(", encoding ", int(columns.encoding))),
@@ -144,6 +145,7 @@ class TextTableImport {
 
 void import_csv_text(const std::string& table, const std::string& output, const CsvTextColumns& columns,
                      const ImportOptions& options) {
+  refuse_other_formats(table, false);
   TextTableImport(table, output, columns, options).run();
 }
 

@@ -22,29 +22,64 @@ bool is_image_name(const fs::path& path) {
 }
 
 // Images by the subfolder that they lie in, which is their label if they need one.
-std::vector<ImageSource> images_in_folder(const std::string& folder, bool labelled) {
-  std::vector<ImageSource> out;
-  std::string other;
-  int64_t others = 0;
-  std::error_code error;
-  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (it->is_directory(error)) continue;
-    const std::string name = it->path().lexically_relative(folder);
-    if (!is_image_name(it->path())) {
-      if (others++ == 0 || name < other) other = name;
-      continue;
+class FolderScan {
+ public:
+  FolderScan(const std::string& folder, bool labelled) : folder_(folder), labelled_(labelled) {
+    scan(folder, true);
+    if (others_ > 0)
+      log_warning(
+          str(folder, ": ", others_, " files are neither .png nor .jpg by name and were left out, such as ", other_));
+    for (const ImageSource& s : found_) subfolders_.erase(s.label);
+    if (labelled && !subfolders_.empty())
+      log_warning(str(folder, ": ", subfolders_.size(), " subfolders hold no image and are no classes, such as ",
+                      *subfolders_.begin(), "; with --like TRAINING.h5 they are what they are there"));
+  }
+  std::vector<ImageSource> take() { return std::move(found_); }
+
+ private:
+  // `top`: links to folders are followed; within a subfolder none is, as it may lead back.
+  void scan(const std::string& start, bool top) {
+    std::error_code error;
+    for (fs::recursive_directory_iterator it(start, error), end; !error && it != end; it.increment(error)) {
+      const bool at_top = top && it.depth() == 0;
+      if (it->is_directory(error)) {
+        if (at_top) subfolders_.insert(it->path().filename());
+        if (!it->is_symlink(error)) continue;
+        require(at_top, ExitCode::kBadData, it->path().string(),
+                ": is a link to a folder, which is followed for the subfolders of ", folder_,
+                " alone; put the files themselves, or links to them, in its place");
+        scan(it->path(), false);
+        continue;
+      }
+      take_file(it->path());
+    }
+    require(!error, ExitCode::kMissingInput, start, ": cannot be read: ", error.message());
+  }
+
+  void take_file(const fs::path& path) {
+    const std::string name = path.lexically_relative(folder_);
+    // macOS keeps what it knows of x.png in ._x.png.
+    if (!is_image_name(path) || path.filename().string().starts_with("._")) {
+      if (others_++ == 0 || name < other_) other_ = name;
+      return;
     }
     const size_t slash = name.find('/');
-    require(slash != name.npos || !labelled, ExitCode::kBadData, it->path().string(), ": lies in no subfolder of ",
-            folder, ", whose name would be its label; or give --labels or --masks");
-    out.emplace_back().name = name;
-    if (labelled) out.back().label = name.substr(0, slash);
+    require(slash != name.npos || !labelled_, ExitCode::kBadData, path.string(), ": lies in no subfolder of ", folder_,
+            ", whose name would be its label; or give --labels or --masks");
+    found_.emplace_back().name = name;
+    if (labelled_) found_.back().label = name.substr(0, slash);
   }
-  require(!error, ExitCode::kMissingInput, folder, ": cannot be read: ", error.message());
-  if (others > 0)
-    log_warning(
-        str(folder, ": ", others, " files are neither .png nor .jpg by name and were left out, such as ", other));
-  return out;
+
+  const std::string folder_;
+  const bool labelled_;
+  std::vector<ImageSource> found_;
+  std::set<std::string> subfolders_;
+  std::string other_;
+  int64_t others_ = 0;
+};
+
+std::vector<ImageSource> images_in_folder(const std::string& folder, bool labelled) {
+  return FolderScan(folder, labelled).take();
 }
 
 // Images by a table with the columns `file` (within the folder) and `label`.

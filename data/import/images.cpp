@@ -1,11 +1,14 @@
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <iterator>
+#include <optional>
 #include <span>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/log.h"
 #include "core/base/plain_file.h"
 #include "core/io/json.h"
 #include "data/images/codecs/image_codec.h"
@@ -15,6 +18,7 @@
 #include "data/import/import_threads.h"
 #include "data/import/in_order.h"
 #include "data/import/input_stream.h"
+#include "data/import/mask_values.h"
 #include "data/samples/channel_sums.h"
 #include "data/samples/dataset_file.h"
 #include "data/store/partial_output.h"
@@ -42,20 +46,21 @@ class FolderImport {
   FolderImport(std::string folder, const ImageOptions& how, std::vector<ImageSource> images,
                const ImportOptions& options)
       : folder_(std::move(folder)), how_(how), images_(std::move(images)), options_(options) {
+    if (!how_.palette.empty()) palette_ = read_mask_palette(how_.palette);
+    black_and_white_ = has_masks() && !palette_ && (how_.classes == 0 || how_.classes == 2) && how_.ignored != 0 &&
+                       how_.ignored != 255;
+    std::vector<std::string> bad(images_.size());
     for_each_image(import_threads(options_), images_.size(), [&](size_t i) {
-      const std::string bytes = content(path(i));
-      images_[i].bytes = static_cast<int64_t>(bytes.size());
-      images_[i].hash = hash64(bytes);
-      images_[i].info = image_info(bytes, path(i));
-      const auto [height, width] = images_[i].announced;
-      require(height == 0 || (images_[i].info.height == height && images_[i].info.width == width), ExitCode::kBadData,
-              path(i), ": has ", images_[i].info.height, " x ", images_[i].info.width, " pixels, but ", how_.boxes,
-              " says ", height, " x ", width);
-      if (!has_masks()) return;
-      require(fs::exists(mask_path(i)), ExitCode::kBadData, mask_path(i), ": is not there; it would be the mask of ",
-              images_[i].name);
-      images_[i].mask_bytes = InputFile(mask_path(i)).size;
+      try {
+        look_at(i);
+      } catch (const Error& e) {
+        if (how_.skip_bad == 0 || e.code() != ExitCode::kBadData) throw;
+        bad[i] = e.what();
+      }
     });
+    leave_out(bad);
+    black_and_white_ = black_and_white_ && has_white_;
+    if (black_and_white_) log_info(str(how_.masks, ": masks of 0 and 255, which are the classes 0 and 1"));
     const ImageInfo& first = images_.front().info;
     for (const ImageSource& s : images_) {
       channels_ = std::max(channels_, s.info.channels);
@@ -65,6 +70,16 @@ class FolderImport {
     }
   }
   bool same_size() const { return same_size_; }
+
+  // Before made_of() and write(). Masks whose values change are stored anew where images are files.
+  void set_encoded(bool encoded) {
+    if (!encoded || !changes_masks()) return;
+    for_each_image(import_threads(options_), images_.size(), [&](size_t i) {
+      images_[i].mask_bytes = static_cast<int64_t>(encode_png(mask_of(content(mask_path(i)), mask_path(i))).size());
+    });
+    mask_bytes_ = 0;
+    for (const ImageSource& s : images_) mask_bytes_ += s.mask_bytes;
+  }
 
   // Of all that the dataset is a function of.
   std::string made_of() const {
@@ -77,7 +92,8 @@ class FolderImport {
     std::string out =
         str("images of ", folder_, ", encoded ", how_.keep_encoded, ", masks ", how_.masks, ", ignored ", how_.ignored,
             ", classes ", how_.classes, "\n", images_.size(), " files, ", files.digest(), "\n");
-    for (const std::string& table : {how_.labels, how_.boxes})
+    if (black_and_white_) out += "black and white\n";
+    for (const std::string& table : {how_.labels, how_.boxes, how_.palette})
       if (!table.empty()) out += described_input(table);
     return out;
   }
@@ -129,8 +145,9 @@ class FolderImport {
       require(largest >= 0, ExitCode::kBadData, how_.masks, ": all pixels of all masks are ", how_.ignored,
               ", which --ignore leaves out");
       header.target = TargetKind::kMasks;
-      header.ignored = how_.ignored;
-      header.classes = how_.classes > 0 ? how_.classes : largest + 1;
+      header.ignored = palette_ && palette_->ignores() ? kNoMaskClass : how_.ignored;
+      header.classes = how_.classes > 0 ? how_.classes : black_and_white_ ? 2 : largest + 1;
+      if (palette_) header.class_names = palette_->names, header.classes = std::ssize(palette_->names);
       header.label_hashes = copy("masks", header.encoded ? Shape{mask_bytes_} : Shape{count, first.height, first.width},
                                  mask_rows_per_chunk(header), masks);
       if (header.encoded) header.target_parts.hashes = write_ends(file, "mask_ends", ends_of(&ImageSource::mask_bytes));
@@ -151,6 +168,58 @@ class FolderImport {
     std::vector<uint8_t> mask;
     int largest = -1;  // class in the mask
   };
+
+  // The first look at an image and its mask.
+  void look_at(size_t i) {
+    ImageSource& s = images_[i];
+    const std::string bytes = content(path(i));
+    s.bytes = static_cast<int64_t>(bytes.size());
+    s.hash = hash64(bytes);
+    s.info = image_info(bytes, path(i));
+    const auto [height, width] = s.announced;
+    require(height == 0 || (s.info.height == height && s.info.width == width), ExitCode::kBadData, path(i), ": has ",
+            s.info.height, " x ", s.info.width, " pixels, but ", how_.boxes, " says ", height, " x ", width);
+    if (how_.skip_bad > 0) decode_image(bytes, s.info.channels, path(i));
+    if (!has_masks()) return;
+    require(fs::exists(mask_path(i)), ExitCode::kBadData, mask_path(i), ": is not there; it would be the mask of ",
+            s.name);
+    s.mask_bytes = InputFile(mask_path(i)).size;
+    if (how_.skip_bad == 0 && !black_and_white_) return;
+    const std::string file = content(mask_path(i));
+    const ByteImage mask =
+        palette_ ? classes_by_palette(file, *palette_, mask_path(i)) : decode_mask(file, mask_path(i));
+    if (!black_and_white_) return;
+    if (!is_black_and_white(mask)) black_and_white_ = false;
+    else if (std::find(mask.bytes.begin(), mask.bytes.end(), 255) != mask.bytes.end()) has_white_ = true;
+  }
+
+  // `bad`: of each image what is wrong with it, or empty.
+  void leave_out(const std::vector<std::string>& bad) {
+    int64_t count = 0;
+    std::vector<ImageSource> good;
+    for (size_t i = 0; i < images_.size(); ++i) {
+      if (bad[i].empty()) {
+        good.push_back(std::move(images_[i]));
+        continue;
+      }
+      if (++count > how_.skip_bad)
+        throw Error(ExitCode::kBadData, str(bad[i], "; ", how_.skip_bad, " bad images before it were left out"));
+      log_warning(str(bad[i], "; left out"));
+    }
+    images_ = std::move(good);
+    require(!images_.empty(), ExitCode::kBadData, folder_, ": all ", count, " images were left out");
+  }
+
+  bool changes_masks() const { return has_masks() && (palette_ || black_and_white_); }
+
+  // A mask's classes.
+  ByteImage mask_of(const std::string& file, const std::string& path) const {
+    if (palette_) return classes_by_palette(file, *palette_, path);
+    ByteImage mask = decode_mask(file, path);
+    if (black_and_white_)
+      for (uint8_t& value : mask.bytes) value = value == 255 ? 1 : value;
+    return mask;
+  }
 
   void write_all_boxes(Hdf5File& file, DatasetHeader& header) const {
     std::vector<float> boxes;
@@ -222,15 +291,18 @@ class FolderImport {
   void load_mask(size_t i, Loaded& out) const {
     const std::string path = mask_path(i);
     out.mask_file = content(path);
-    ByteImage mask = decode_mask(out.mask_file, path);
-    require_same_pass(static_cast<int64_t>(out.mask_file.size()) == images_[i].mask_bytes, path);
+    ByteImage mask = mask_of(out.mask_file, path);
+    if (changes_masks() && !out.file.empty()) out.mask_file = encode_png(mask);
+    if (!changes_masks() || !out.file.empty())
+      require_same_pass(static_cast<int64_t>(out.mask_file.size()) == images_[i].mask_bytes, path);
     const ImageInfo& info = images_[i].info;
     require(mask.height == info.height && mask.width == info.width, ExitCode::kBadData, path, ": has ", mask.height,
             " x ", mask.width, " pixels, but ", images_[i].name, " has ", info.height, " x ", info.width);
+    const int64_t ignored = palette_ && palette_->ignores() ? kNoMaskClass : how_.ignored;
     const int limit = static_cast<int>(how_.classes > 0 ? how_.classes : kMostMaskClasses);
     for (size_t at = 0; at < mask.bytes.size(); ++at) {
       const int value = mask.bytes[at];
-      if (value == how_.ignored) continue;
+      if (value == ignored) continue;
       const auto width = static_cast<size_t>(mask.width);
       require(value < limit, ExitCode::kBadData, path, ": is ", value, " at row ", at / width, ", column ", at % width,
               ", not a class in [0, ", limit, "); --ignore ", value, " leaves such pixels out of loss and metric");
@@ -245,6 +317,9 @@ class FolderImport {
   const ImportOptions& options_;
   int64_t channels_ = 1, file_bytes_ = 0, mask_bytes_ = 0;
   bool same_size_ = true;
+  std::optional<MaskPalette> palette_;
+  std::atomic<bool> black_and_white_ = false,
+                    has_white_ = false;  // all masks have the values 0 and 255 alone, and both
 };
 
 }  // namespace
@@ -256,6 +331,7 @@ void import_images(const std::string& folder, const std::string& output, const I
   DatasetHeader header;
   FolderImport import(folder, images, image_sources(folder, images, header), options);
   header.encoded = images.keep_encoded || !import.same_size();
+  import.set_encoded(header.encoded);
   PartialOutput pending(output, options.force, import.made_of());
   import.write(pending, header);
   pending.commit();

@@ -46,10 +46,10 @@ struct ImportOptions {
 void import_text(const std::vector<std::string>& inputs, const std::string& output, TextLevel level,
                  const ImportOptions& options = {});
 
-// JSON lines: one object a line, of which one record is made (data/text/record_encoder.h). One of these is set: `text`;
-// `prompt` and `completion`, whose tokens alone are targets; `messages`, a list of objects with "role" and "content",
-// and perhaps a "weight", 1 or 0, where 0 makes the message no target;
-// `chosen` and `rejected`, of which a pair of records is made, each behind the prompt where `prompt` is set, too.
+// JSON lines, or files of one list of objects: of each object one record is made (data/text/record_encoder.h). One of
+// these is set: `text`; `prompt` and `completion`, whose tokens alone are targets; `messages`, a list of objects with
+// "role" and "content", and perhaps a "weight", 1 or 0, where 0 makes the message no target; `chosen` and `rejected`,
+// of which a pair of records is made, each behind the prompt where `prompt` is set, too.
 struct JsonFields {
   std::string text = {}, prompt = {}, completion = {}, messages = {};
   // Of `messages`; empty: chatml. Of pairs; empty: they are texts. With a template each of prompt, chosen and rejected
@@ -72,6 +72,7 @@ struct CsvTextColumns {
   std::string text = {}, label = {};
   bool many_labels = false;  // as of TableOptions
   TextEncoding encoding = TextEncoding::kUtf8;
+  char delimiter = 0;  // likewise
 };
 void import_csv_text(const std::string& table, const std::string& output, const CsvTextColumns& columns,
                      const ImportOptions& options = {});
@@ -100,6 +101,9 @@ struct ImageOptions {
   std::string boxes = {};     // COCO's JSON file, or a folder of YOLO's text files with the images' names
   int64_t classes = 0;        // of masks or YOLO's boxes; 0: the largest value plus one
   int64_t ignored = -1;       // the value of a mask's pixels that are no targets; -1: there is none
+  std::string palette = {};   // a file of the colours of masks' classes (data/import/mask_values.h); empty: values are
+                              // classes, but where all are 0 or 255 these are the classes 0 and 1
+  int64_t skip_bad = 0;       // so many images that cannot be decoded are warned of and left out
   TextEncoding encoding = TextEncoding::kUtf8;  // of `labels`
 };
 // PNG and JPEG files within a folder, each with a label, or a mask: a class for every pixel, as the values of a grey
@@ -121,16 +125,24 @@ struct TableOptions {
   bool many_labels = false;  // more than kManyLabels (data/samples/label_index.h) different labels are meant, which is
                              // an error otherwise
   TextEncoding encoding = TextEncoding::kUtf8;
+  char delimiter = 0;          // between cells; 0: by the name and the first row (csv_separator in data/import/csv.h)
+  bool decimal_comma = false;  // numbers have a comma in the place of the point
+  // With ImportOptions::like: a category that the earlier table has not is as a missing value; of a column that had
+  // none there, none of its features is 1. Otherwise it is an error.
+  bool unknown_is_missing = false;
 };
-// A CSV or TSV file whose first row names the columns. A column of numbers is a feature, normalised to mean 0 and
+// A CSV or TSV file whose first row names the columns. A first column without a name, as the index that pandas writes,
+// is left out with a warning. A column of numbers is a feature, normalised to mean 0 and
 // standard deviation 1; one of other texts has a feature for each of them, which is 1 where it stands and 0 elsewhere.
 // A cell without a value is an error without fill_missing.
 void import_csv(const std::string& table, const std::string& output, const TableOptions& columns,
                 const ImportOptions& options = {});
 
-// Arrays that NumPy saved: images uint8 [n, height, width], [n, height, width, channels] or [n, channels, height,
-// width] (data/images/image_layout.h), or features, numbers [n, features], which are normalised; and labels, integers
-// [n], or numbers that a regression predicts, floating-point [n].
+// Arrays that NumPy saved, in any byte order, in C or Fortran order: images, whole numbers from 0 to 255 or
+// floating-point numbers within [0, 1] (stored to the nearest 1/255), [n, height, width], [n, height, width, channels]
+// or [n, channels, height, width] (data/images/image_layout.h), or features, numbers [n, features], which are
+// normalised; and labels, integers or truths [n] or [n, 1], or numbers that a regression predicts, floating-point
+// likewise.
 void import_npy(const std::string& samples, const std::string& labels, const std::string& output,
                 const ImportOptions& options = {}, ImageLayout layout = ImageLayout::kByShape);
 // The same of arrays in one archive (.npz); empty names stand for x and y, or x_train and y_train.

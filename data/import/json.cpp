@@ -9,15 +9,14 @@
 #include "data/import/import.h"
 #include "data/import/import_threads.h"
 #include "data/import/in_order.h"
-#include "data/import/line_reader.h"
 #include "data/import/made_records.h"
+#include "data/import/other_formats.h"
+#include "data/import/record_reader.h"
 #include "data/samples/token_writer.h"
 #include "data/text/record_encoder.h"
 
 namespace lockstep {
 namespace {
-
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 const std::string& text_field(const JsonObject& object, const std::string& name) {
   const JsonValue* value = find_member(object, name);
@@ -172,19 +171,16 @@ class JsonImport {
   int64_t next(JsonLines& out) {
     while (input_ < inputs_.size()) {
       if (!reader_) {
-        reader_.emplace(inputs_[input_]);
-        reader_->skip_to(skip_to_, skip_lines_);
+        reader_.emplace(inputs_[input_], skip_to_, skip_lines_);
         skip_to_ = skip_lines_ = 0;
       }
       std::string_view line;
       while (out.text.size() < kLinesAtOnce && reader_->next(line)) {
-        if (reader_->number() == 1 && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
-        if (!reader_->too_long() && line.find_first_not_of(" \t\r") == line.npos) continue;
         if (reader_->too_long()) line = {};
         out.lines.push_back({out.text.size(), out.text.size() + line.size(), reader_->number(), reader_->too_long()});
         out.text += line;
       }
-      out.input = input_, out.byte = reader_->taken(), out.number = reader_->number();
+      out.input = input_, out.byte = reader_->taken(), out.number = reader_->lines();
       out.done = before_ + reader_->input().taken();
       if (out.text.size() >= kLinesAtOnce) break;
       before_ = out.done;
@@ -308,7 +304,7 @@ class JsonImport {
   TokenWriter writer_;
   int64_t bad_ = 0, empty_ = 0;
   // Of next():
-  std::optional<LineReader> reader_;
+  std::optional<RecordReader> reader_;
   size_t input_ = 0;
   int64_t skip_to_ = 0, skip_lines_ = 0, before_ = 0;  // bytes of the inputs before, as stored
 };
@@ -331,6 +327,7 @@ void import_json(const std::vector<std::string>& inputs, const std::string& outp
   int64_t total = 0;
   bool known = true;
   for (const std::string& path : inputs) {
+    refuse_other_formats(path, true);
     const int64_t size = path == "-" ? 0 : InputFile(path).size;
     known = known && path != "-";
     total += size;

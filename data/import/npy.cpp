@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/log.h"
 #include "core/io/half.h"
 #include "core/io/numpy_file.h"
 #include "data/images/codecs/image_codec.h"
@@ -25,9 +26,11 @@ constexpr int64_t kLabelsAtOnce = 1 << 20;
 // An array of numbers in an open file.
 class Numbers {
  public:
-  Numbers(const NumpyFile& file, const std::string& name) : file_(file), array_(file.array(name)) {
+  Numbers(const NumpyFile& file, const std::string& name)
+      : file_(file), array_(file.array(name, NumpyFile::Forms::kAll)) {
     require(shape().rank() > 0 && shape().numel() > 0, ExitCode::kBadData, place(), ": has shape ", shape(),
             "; at least one sample is needed");
+    if (array_.fortran && shape().rank() > 1) read_by_columns();
   }
   const Shape& shape() const { return array_.shape; }
   const std::string& place() const { return array_.place; }  // for messages
@@ -36,7 +39,8 @@ class Numbers {
   // Elements [begin, begin + count) as they are stored.
   void read(int64_t begin, int64_t count, std::vector<uint8_t>& to) const {
     to.resize(static_cast<size_t>(count * array_.item));
-    file_.read(array_, {begin * array_.item, (begin + count) * array_.item}, to.data());
+    if (!in_order_.empty()) std::copy_n(in_order_.data() + begin * array_.item, to.size(), to.data());
+    else file_.read(array_, {begin * array_.item, (begin + count) * array_.item}, to.data());
   }
   std::vector<double> numbers(int64_t begin, int64_t count, Hasher128* hasher = nullptr) const {
     std::vector<uint8_t> bytes;
@@ -54,7 +58,32 @@ class Numbers {
     std::memcpy(&value, bytes, sizeof value);
     return static_cast<double>(value);
   }
+  // Of an array whose first index counts fastest: all of it, in C order.
+  void read_by_columns() {
+    const int64_t bytes = shape().numel() * array_.item;
+    require(bytes <= kMostByColumns, ExitCode::kBadData, place(), ": has ", bytes,
+            " bytes in Fortran order; such an array is read whole, up to ", kMostByColumns >> 30,
+            " GiB: save it by numpy.ascontiguousarray");
+    std::vector<uint8_t> stored(static_cast<size_t>(bytes));
+    file_.read(array_, {0, bytes}, stored.data());
+    in_order_.resize(stored.size());
+    const int rank = shape().rank();
+    std::vector<int64_t> index(static_cast<size_t>(rank)), stride(static_cast<size_t>(rank), 1);
+    for (int i = 1; i < rank; ++i) stride[static_cast<size_t>(i)] = stride[static_cast<size_t>(i - 1)] * shape()[i - 1];
+    int64_t from = 0;
+    for (int64_t to = 0; to < bytes; to += array_.item) {
+      std::copy_n(stored.data() + from * array_.item, array_.item, in_order_.data() + to);
+      for (int i = rank - 1; i >= 0; --i) {
+        const auto axis = static_cast<size_t>(i);
+        from += stride[axis];
+        if (++index[axis] < shape()[i]) break;
+        from -= stride[axis] * index[axis];
+        index[axis] = 0;
+      }
+    }
+  }
   double number(const uint8_t* b) const {
+    if (type() == "b1") return *b != 0;
     const bool is_signed = type()[0] == 'i';
     if (type() == "f2") return from_fp16_bits(static_cast<uint16_t>(b[0] | b[1] << 8));
     if (type() == "f4") return as<float>(b);
@@ -65,13 +94,19 @@ class Numbers {
     return is_signed ? as<int64_t>(b) : as<uint64_t>(b);
   }
 
+  static constexpr int64_t kMostByColumns = int64_t{8} << 30;
+
   const NumpyFile& file_;
   NumpyArray array_;
+  std::vector<uint8_t> in_order_;  // where it is not in C order
 };
 
+// [count], or [count, 1] as many programs write a column.
+bool is_column(const Shape& shape) { return shape.rank() == 1 || (shape.rank() == 2 && shape[1] == 1); }
+
 std::vector<int32_t> labels_in(const Numbers& array) {
-  require(array.shape().rank() == 1, ExitCode::kBadData, array.place(), ": has shape ", array.shape(), " and type ",
-          array.type(), "; labels are integers [count]");
+  require(is_column(array.shape()), ExitCode::kBadData, array.place(), ": has shape ", array.shape(), " and type ",
+          array.type(), "; labels are integers [count] or [count, 1]");
   std::vector<int32_t> out;
   for (int64_t at = 0, count = array.shape()[0]; at < count; at += kLabelsAtOnce)
     for (double label : array.numbers(at, std::min(kLabelsAtOnce, count - at))) {
@@ -83,8 +118,8 @@ std::vector<int32_t> labels_in(const Numbers& array) {
 }
 
 std::vector<double> numbers_in(const Numbers& array) {
-  require(array.shape().rank() == 1, ExitCode::kBadData, array.place(), ": has shape ", array.shape(), " and type ",
-          array.type(), "; targets are floating-point numbers [count]");
+  require(is_column(array.shape()), ExitCode::kBadData, array.place(), ": has shape ", array.shape(), " and type ",
+          array.type(), "; targets are floating-point numbers [count] or [count, 1]");
   std::vector<double> out = array.numbers(0, array.shape()[0]);
   for (size_t i = 0; i < out.size(); ++i)
     require(std::abs(out[i]) <= std::numeric_limits<float>::max(), ExitCode::kBadData, array.place(), ": target ", i,
@@ -103,9 +138,9 @@ class ArrayImport {
 
   void write(Hdf5File& file, DatasetHeader& header) {
     const Shape& shape = array_.shape();
-    const bool images = array_.type() == "u1" && (shape.rank() == 3 || shape.rank() == 4);
+    const bool images = shape.rank() == 3 || shape.rank() == 4;
     require(images || shape.rank() == 2, ExitCode::kBadData, array_.place(), ": has shape ", shape, " and type ",
-            array_.type(), "; images are uint8 [count, height, width], [count, height, width, channels] or [count, ",
+            array_.type(), "; images are numbers [count, height, width], [count, height, width, channels] or [count, ",
             "channels, height, width], features are numbers [count, features]");
     require(shape.rank() == 4 || layout_ == ImageLayout::kByShape, ExitCode::kUsage, array_.place(), ": has shape ",
             shape, ", in which no axis holds channels: leave --layout out");
@@ -122,20 +157,58 @@ class ArrayImport {
     require(row_ <= kMostImageBytes, ExitCode::kBadData, array_.place(), ": images of ", row_,
             " bytes are larger than 256 MiB");
     const int64_t step = images_per_chunk(row_), channels = header.images[3];
+    const bool stored_as_bytes = array_.type() == "u1";
+    const double scale = stored_as_bytes ? 1 : scale_to_bytes(step);
+    Hasher128 second;
     ChunkWriter writer(file, "images", StoredType::kUInt8, header.images, step);
     ChannelSums sums(channels);
     std::vector<uint8_t> bytes, stored;
     const bool first = layout_ == ImageLayout::kChannelsFirst;
     for (int64_t at = 0; at < count_; at += step) {
       const int64_t now = std::min(step, count_ - at);
-      array_.read(at * row_, now * row_, first ? stored : bytes);
+      if (stored_as_bytes) array_.read(at * row_, now * row_, first ? stored : bytes);
+      else (first ? stored : bytes) = scaled(at * row_, now * row_, scale, second);
       if (first) bytes.resize(stored.size()), to_channels_last(stored.data(), now, header.images, bytes.data());
       sums.add(bytes.data(), now * row_ / channels);
       writer.append(bytes.data(), now);
       progress(at + now);
     }
+    require_same_pass(stored_as_bytes || second.digest() == looked_at_, array_.place());
     header.hashes = writer.finish();
     sums.moments(header.mean, header.stddev);
+  }
+
+  // What the values of images are multiplied by to be bytes: 255 where they are truths, or floating-point numbers
+  // within [0, 1]; else 1, and they are whole numbers from 0 to 255.
+  double scale_to_bytes(int64_t step) {
+    const bool floats = array_.type()[0] == 'f';
+    double largest = 0;
+    int64_t not_whole = -1;
+    Hasher128 hasher;
+    for (int64_t at = 0; at < count_; at += step) {
+      const int64_t now = std::min(step, count_ - at);
+      int64_t i = at * row_;
+      for (double value : array_.numbers(i, now * row_, &hasher)) {
+        require(value >= 0 && value <= 255, ExitCode::kBadData, array_.place(), ": image ", i / row_, " holds ", value,
+                kWhatImagesHold);
+        largest = std::max(largest, value);
+        if (not_whole < 0 && value != std::floor(value)) not_whole = i / row_;
+        ++i;
+      }
+    }
+    looked_at_ = hasher.digest();
+    const bool shares = array_.type() == "b1" || (floats && largest <= 1);
+    require(shares || not_whole < 0, ExitCode::kBadData, array_.place(), ": image ", not_whole,
+            " holds a fraction, and others more than 1", kWhatImagesHold);
+    if (shares && not_whole >= 0)
+      log_info(str(array_.place(), ": images within [0, 1] are stored as bytes, to the nearest 1/255"));
+    return shares ? 255 : 1;
+  }
+  std::vector<uint8_t> scaled(int64_t begin, int64_t count, double scale, Hasher128& hasher) const {
+    std::vector<uint8_t> out;
+    for (double value : array_.numbers(begin, count, &hasher))
+      out.push_back(static_cast<uint8_t>(std::lround(std::clamp(value * scale, 0.0, 255.0))));
+    return out;
   }
 
   void write_features(Hdf5File& file, DatasetHeader& header) {
@@ -183,7 +256,12 @@ class ArrayImport {
     if (options_.progress) options_.progress(rows, count_);
   }
 
+  static constexpr const char* kWhatImagesHold =
+      "; images are whole numbers from 0 to 255, or floating-point numbers within [0, 1]: undo their normalisation, "
+      "which a run does by itself, or import them as features, x.reshape(len(x), -1)";
+
   const Numbers& array_;
+  Hash128 looked_at_;  // of what scale_to_bytes() read
   const ImportOptions& options_;
   ImageLayout layout_;
   int64_t count_, row_;

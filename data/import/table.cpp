@@ -15,6 +15,7 @@
 #include "data/import/import.h"
 #include "data/import/import_threads.h"
 #include "data/import/in_order.h"
+#include "data/import/other_formats.h"
 #include "data/samples/channel_sums.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/header_parts.h"
@@ -30,9 +31,16 @@ std::string_view without_spaces(std::string_view cell) {
   return begin == cell.npos ? "" : cell.substr(begin, cell.find_last_not_of(' ') - begin + 1);
 }
 
-// The number that a cell is, spaces around it aside; nothing where it is none.
-std::optional<double> number_in(std::string_view cell) {
+// The number that a cell is, spaces around it aside; nothing where it is none. `comma`: where others have a point.
+std::optional<double> number_in(std::string_view cell, bool comma) {
   cell = without_spaces(cell);
+  std::string with_point;
+  if (comma && cell.find_first_of(".,") != cell.npos) {
+    if (cell.find('.') != cell.npos) return std::nullopt;
+    with_point = cell;
+    with_point[cell.find(',')] = '.';
+    cell = with_point;
+  }
   if (cell.empty()) return std::nullopt;
   if (cell.size() > 1 && cell[0] == '+' && cell[1] != '-') cell.remove_prefix(1);
   double value = 0;
@@ -49,14 +57,14 @@ bool is_float(const std::optional<double>& number) {
 // read_csv and "?"; and the numbers that these are.
 class MissingTexts {
  public:
-  explicit MissingTexts(const std::vector<std::string>& named) {
+  explicit MissingTexts(const std::vector<std::string>& named, bool comma) : comma_(comma) {
     constexpr const char* kUsual[] = {"#N/A",   "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "-NaN", "-nan",
                                       "1.#IND", "1.#QNAN",  "<NA>", "N/A",     "NA",       "NULL", "NaN",
                                       "None",   "n/a",      "nan",  "null",    "?"};
     if (named.empty()) texts_.insert(std::begin(kUsual), std::end(kUsual));
     for (const std::string& text : named) {
       texts_.emplace(without_spaces(text));
-      const std::optional<double> number = number_in(text);
+      const std::optional<double> number = number_in(text, comma);
       if (number && std::isfinite(*number)) numbers_.insert(*number);
     }
     for (const std::string& text : texts_)
@@ -66,11 +74,12 @@ class MissingTexts {
     cell = without_spaces(cell);
     if (cell.empty()) return true;
     if (begins_[static_cast<uint8_t>(cell[0])] && texts_.contains(cell)) return true;
-    const std::optional<double> number = numbers_.empty() ? std::nullopt : number_in(cell);
+    const std::optional<double> number = numbers_.empty() ? std::nullopt : number_in(cell, comma_);
     return number && numbers_.contains(*number);
   }
 
  private:
+  bool comma_;
   std::set<std::string, std::less<>> texts_;
   std::set<double> numbers_;
   std::array<bool, 256> begins_{};  // whether one of the texts begins with this byte
@@ -80,11 +89,14 @@ class MissingTexts {
 struct Column {
   std::string name;
   bool used = true, categories = false;
+  bool index = false;               // a first column without a name
   bool named = false;               // by TableOptions::categories
   int64_t numbers = 0, others = 0;  // of its values, where it is not named
+  int64_t commas = 0;               // of the others, those that are numbers with a decimal comma
   std::string other;                // the first one that is no number, which makes it one of categories, and
   int64_t other_line = 0;           // where it stands
   int64_t missing = 0, missing_line = 0;
+  int64_t unknown = 0, unknown_line = 0;  // of values that are no category of ImportOptions::like, and the first
   FeatureMoments moments;
   bool given = false;           // by ImportOptions::like, and so are
   double mean = 0, std = 1;     // of numbers; otherwise set when all rows were seen
@@ -116,8 +128,12 @@ constexpr size_t kRowBytesAtOnce = 256 << 10;
 class TableImport {
  public:
   TableImport(const std::string& path, const TableOptions& options, const ImportOptions& import)
-      : path_(path), options_(options), import_(import), threads_(import_threads(import)), missing_(options.missing) {
-    CsvReader rows(path, csv_separator(path), options.encoding);
+      : path_(path),
+        options_(options),
+        import_(import),
+        threads_(import_threads(import)),
+        missing_(options.missing, options.decimal_comma) {
+    CsvReader rows(path, csv_separator(path, options.delimiter), options.encoding);
     std::vector<std::string> cells;
     require(rows.next(cells), ExitCode::kBadData, path, ": is empty; the first row names the columns");
     name_columns(cells);
@@ -127,7 +143,7 @@ class TableImport {
         threads_, [&](TableRows& some) { return next(rows, some); },
         [&](TableRows& some, int) {
           for (const TableRows::Row& row : some.rows)
-            for (const std::string& cell : row.cells) some.numbers.push_back(number_in(cell));
+            for (const std::string& cell : row.cells) some.numbers.push_back(number_of(cell));
         },
         [&](TableRows& some) {
           const std::optional<double>* numbers = some.numbers.data();
@@ -149,7 +165,7 @@ class TableImport {
     ChunkWriter writer(file, "features", StoredType::kFloat32, header.images, images_per_chunk(4 * features_));
     std::vector<int32_t> labels;
     std::vector<double> numbers;
-    CsvReader rows(path_, csv_separator(path_), options_.encoding);
+    CsvReader rows(path_, csv_separator(path_, options_.delimiter), options_.encoding);
     std::vector<std::string> names;
     rows.next(names);
     in_order<TableRows>(
@@ -181,6 +197,8 @@ class TableImport {
   }
 
  private:
+  std::optional<double> number_of(std::string_view cell) const { return number_in(cell, options_.decimal_comma); }
+
   bool regression() const { return !options_.target.empty(); }
 
   void progress(int64_t done, int64_t total) const {
@@ -195,11 +213,17 @@ class TableImport {
 
   void name_columns(const std::vector<std::string>& names) {
     std::set<std::string> seen;
-    for (const std::string& name : names) {
+    for (std::string name : names) {
+      const bool index = name.empty() && columns_.empty() && names.size() > 1;
+      if (index) name = "Unnamed: 0";  // as pandas calls it
       require(!name.empty(), ExitCode::kBadData, path_, ":1: column ", columns_.size() + 1, " has no name");
       require(seen.insert(name).second, ExitCode::kBadData, path_, ":1: has two columns '", name, "'");
       columns_.emplace_back().name = name;
+      columns_.back().index = index;
     }
+    if (columns_[0].index)
+      log_warning(str(path_, ":1: the first column has no name, as the index that pandas writes: it is left out; give ",
+                      "it a name to import it"));
     target_ = column(regression() ? options_.target : options_.label);
     columns_[target_].used = false;
   }
@@ -209,7 +233,7 @@ class TableImport {
     for (const std::string& name : options_.categories)
       columns_[column(name)].categories = columns_[column(name)].named = true;
     for (size_t i = 0; i < columns_.size(); ++i)
-      if (columns_[i].used) order_.push_back(i);
+      if (columns_[i].used && !columns_[i].index) order_.push_back(i);
   }
 
   void take_columns_of(const LikeData& like) {
@@ -235,7 +259,7 @@ class TableImport {
       c.mean = of.mean[feature], c.std = of.stddev[feature];
       if (given.missing_texts) {
         options_.missing = *given.missing_texts;
-        missing_ = MissingTexts(options_.missing);
+        missing_ = MissingTexts(options_.missing, options_.decimal_comma);
       }
       c.texts.insert(given.values.begin(), given.values.end());
       feature += static_cast<size_t>(c.features());
@@ -269,7 +293,7 @@ class TableImport {
     for (const TableRows::Row& row : some.rows) {
       const std::string& target = row.cells[target_];
       const auto label = classes_.find(target);
-      const std::optional<double> number = number_in(target);
+      const std::optional<double> number = number_of(target);
       const bool same = (regression() ? is_float(number) : label != classes_.end()) && fill(row.cells, features);
       require_same_pass(same, str(path_, ":", row.line));
       if (regression()) some.targets.push_back(*number);
@@ -309,14 +333,19 @@ class TableImport {
       if (c.given) {
         const bool known =
             c.categories ? c.texts.contains(cells[i]) : is_float(number) && is_float((*number - c.mean) / c.std);
+        if (!known && c.categories && options_.unknown_is_missing) {
+          if (c.unknown++ == 0) c.unknown_line = line, c.other = cells[i];
+          continue;
+        }
         if (!known)
           refuse(c, "holds '", cells[i], "', which is no ",
                  c.categories ? "category of the column in " : "number that can be normalised as in ",
-                 import_.like->name);
+                 import_.like->name, c.categories ? "; --unknown missing takes it for a missing value" : "");
         if (!c.categories) c.moments.add(*number);
         continue;
       }
       ++(number ? c.numbers : c.others);
+      if (!number && number_in(cells[i], true)) ++c.commas;
       if (!number && !c.categories) c.categories = true, c.other = cells[i], c.other_line = line;
       if (static_cast<int64_t>(c.texts.size()) < kMostFeatures) c.texts.insert(cells[i]);
       else if (c.too_many_line == 0 && !c.texts.contains(cells[i])) c.too_many_line = line;
@@ -335,6 +364,9 @@ class TableImport {
   // Refuses columns that became categories though nobody may have meant it.
   void require_meant(const Column& c) const {
     if (!c.categories || c.given) return;
+    require(c.named || c.commas == 0 || c.commas < c.others, ExitCode::kBadData, path_, ":", c.other_line, ": column '",
+            c.name, "' holds '", c.other, "': --decimal-comma reads such cells as numbers; where they are categories, ",
+            "name the column in --categories");
     require(c.named || c.numbers <= c.others, ExitCode::kBadData, path_, ":", c.other_line, ": column '", c.name,
             "' holds '", c.other, "', but ", c.numbers, " of its ", c.numbers + c.others,
             " values are numbers: correct such cells, name their texts in --missing where they stand for no value, or "
@@ -372,6 +404,10 @@ class TableImport {
       features_ += c.features();
       if (c.categories)
         for (const std::string& text : c.texts) c.places.emplace(text, c.places.size());
+      if (c.unknown > 0)
+        log_warning(str(path_, ": column '", c.name, "': ", c.unknown, " of ", count_, " values, such as '", c.other,
+                        "' in line ", c.unknown_line, ", are no category in ", import_.like->name, " and become ",
+                        c.texts.contains("") ? "missing values" : "none of its categories"));
       if (c.missing > 0)
         log_warning(str(path_, ": column '", c.name, "': ", c.missing, " of ", count_,
                         " values are missing and become ",
@@ -389,11 +425,15 @@ class TableImport {
       const Column& c = columns_[i];
       float* to = row + c.feature;
       if (c.categories) {
-        const auto at = c.places.find(is_missing(c, cells[i]) ? "" : cells[i]);
+        auto at = c.places.find(is_missing(c, cells[i]) ? "" : cells[i]);
+        if (at == c.places.end() && c.unknown > 0) {
+          at = c.places.find("");
+          if (at == c.places.end()) continue;
+        }
         if (at == c.places.end()) return false;
         to[at->second] = 1;
       } else {
-        const std::optional<double> value = is_missing(c, cells[i]) ? c.mean : number_in(cells[i]);
+        const std::optional<double> value = is_missing(c, cells[i]) ? c.mean : number_of(cells[i]);
         if (!is_float(value)) return false;
         *to = static_cast<float>(*value - c.offset);
       }
@@ -448,6 +488,7 @@ void import_csv(const std::string& table, const std::string& output, const Table
                 const ImportOptions& options) {
   require(table != "-", ExitCode::kUsage,
           "a table is read twice, and standard input (-) can be read once: name a file");
+  refuse_other_formats(table, false);
   PartialOutput pending(output, options.force);
   TableImport import(table, columns, options);
   Hdf5File file = Hdf5File::create(pending.dataset());

@@ -115,6 +115,12 @@ TextEncoding encoding_of(const Arguments& a) {
 void import_image_folder(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   require(inputs.size() == 1, ExitCode::kUsage, "data import images: give the folder and the output");
   ImageOptions how{a.text("labels"), a.has("keep-encoded"), a.text("masks"), a.text("boxes")};
+  how.palette = a.text("palette");
+  if (!a.text("skip-bad").empty()) how.skip_bad = a.integer("skip-bad", 0);
+  require(how.palette.empty() || (!how.masks.empty() && a.text("ignore").empty() && a.integer("classes", 0) == 0),
+          ExitCode::kUsage,
+          "data import images: --palette is for --masks, and says which classes there are and which colour is none: "
+          "leave out --classes and --ignore");
   require(!how.labels.empty() + !how.masks.empty() + !how.boxes.empty() <= 1, ExitCode::kUsage,
           "data import images: --labels, --masks and --boxes exclude each other");
   const std::string& ignored = a.text("ignore");
@@ -153,15 +159,37 @@ std::vector<std::string> names_in(const std::string& list) {
   return out;
 }
 
+// Of --delimiter; 0: none is given.
+char delimiter_of(const Arguments& a) {
+  const std::string& text = a.text("delimiter");
+  if (text == "tab" || text == "\\t") return '\t';
+  require(text.size() <= 1 && text.find_first_of("\"\n\r") == text.npos, ExitCode::kUsage, "--delimiter ", text,
+          ": is one character, or tab");
+  return text.empty() ? '\0' : text[0];
+}
+
+// Of --unknown.
+bool unknown_is_missing(const Arguments& a) {
+  const std::string& how = a.text("unknown");
+  require(how.empty() || how == "missing" || how == "error", ExitCode::kUsage, "--unknown ", how,
+          ": must be missing or error");
+  require(how.empty() || !a.text("like").empty(), ExitCode::kUsage,
+          "--unknown is for categories that the data of --like has not: name it");
+  return how == "missing";
+}
+
 void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   require(inputs.size() == 1, ExitCode::kUsage, "data import csv: give the table and the output");
   if (!a.text("text").empty()) {
     for (const char* other : {"categories", "leave-out", "target", "missing"})
       require(a.text(other).empty(), ExitCode::kUsage, "data import csv: --", other, " is for tables, without --text");
-    require(!a.has("fill-missing"), ExitCode::kUsage, "data import csv: --fill-missing is for tables, without --text");
+    for (const char* other : {"fill-missing", "decimal-comma"})
+      require(!a.has(other), ExitCode::kUsage, "data import csv: --", other, " is for tables, without --text");
+    require(a.text("unknown").empty(), ExitCode::kUsage, "data import csv: --unknown is for tables, without --text");
     options.vocabulary = named_vocabulary(a, "csv", options, length_rules(a));
     options.separator = a.text("separator");
-    return import_csv_text(inputs[0], output, {a.text("text"), a.text("label"), a.has("many-labels"), encoding_of(a)},
+    return import_csv_text(inputs[0], output,
+                           {a.text("text"), a.text("label"), a.has("many-labels"), encoding_of(a), delimiter_of(a)},
                            options);
   }
   for (const char* other : {"vocabulary", "tokenizer", "separator"})
@@ -175,7 +203,8 @@ void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string
           "leave them out");
   import_csv(inputs[0], output,
              {a.text("label"), a.text("target"), names_in(a.text("categories")), names_in(a.text("leave-out")),
-              a.has("fill-missing"), names_in(a.text("missing")), a.has("many-labels"), encoding_of(a)},
+              a.has("fill-missing"), names_in(a.text("missing")), a.has("many-labels"), encoding_of(a), delimiter_of(a),
+              a.has("decimal-comma"), unknown_is_missing(a)},
              options);
 }
 
@@ -190,7 +219,8 @@ const ImportFormat kFormats[] = {
      import_text_files,
      {"level", "vocabulary", "tokenizer", "separator", "whole-texts", "special-tokens", "invalid"}},
     {"json",
-     "a record is made of each line of the INPUT files (JSON lines), whose fields are named below",
+     "a record is made of each object of the INPUT files, one a line (JSON lines) or in one list; its fields are named "
+     "below",
      import_json_files,
      {"field", "prompt", "completion", "messages", "chosen", "rejected", "template", "label", "many-labels", "skip-bad",
       "vocabulary", "tokenizer", "separator", "whole-texts"}},
@@ -206,12 +236,12 @@ const ImportFormat kFormats[] = {
     {"images",
      "INPUT is a folder of PNG and JPEG files; the subfolder that one lies in is its label",
      import_image_folder,
-     {"labels", "encoding", "masks", "ignore", "boxes", "keep-encoded"}},
+     {"labels", "encoding", "masks", "palette", "ignore", "boxes", "keep-encoded", "skip-bad"}},
     {"csv",
      "INPUT is a table, .csv or .tsv, whose first row names the columns",
      import_csv_file,
      {"label", "many-labels", "target", "text", "categories", "leave-out", "missing", "encoding", "fill-missing",
-      "vocabulary", "tokenizer", "separator", "whole-texts"}},
+      "delimiter", "decimal-comma", "unknown", "vocabulary", "tokenizer", "separator", "whole-texts"}},
     {"npy",
      "INPUT is an array of images or features and one of labels or numbers to predict (.npy), or a .npz that holds "
      "both",
@@ -306,18 +336,16 @@ constexpr const char* kImportHelp =
     "it needs. FROM is a run directory, a checkpoint, a dataset (.h5), or a UTF-8 file whose characters are\n"
     "the vocabulary. The text need not use all of them; a character that is not among them is an error.\n"
     "An INPUT may be compressed by gzip or Zstandard, and - is standard input (text, json).\n"
-    "--tokenizer: byte pairs. FROM is a tokenizer.json, a folder that holds one, or encoder.json and "
-    "vocab.bpe,\n"
-    "or vocab.json and merges.txt, or a run, a checkpoint or a dataset. Each INPUT of text, each record of json "
-    "and\n"
-    "csv is encoded by itself; these make bytes of the text without it.";
+    "--tokenizer: FROM is a tokenizer.json, a SentencePiece model, BERT's vocab.txt, a folder that holds one,\n"
+    "encoder.json and vocab.bpe, or vocab.json and merges.txt, or a run, a checkpoint or a dataset. Each INPUT of\n"
+    "text, each record of json and csv is encoded by itself; these make bytes of the text without it.";
 
 // Each begins with the formats that read it, as kFormats lists them.
 const std::vector<Option> kImportOptions = {
     {"level", "text: a token is a character (UTF-8) or a byte; default: the level of --vocabulary, or char", "LEVEL",
      ""},
     {"vocabulary", "the vocabulary of FROM, in place of one made from the text", "FROM", ""},
-    {"tokenizer", "the tokenizer of FROM; tokens are byte pairs", "FROM", ""},
+    {"tokenizer", "the tokenizer of FROM: byte pairs, WordPiece or SentencePiece", "FROM", ""},
     {"separator", "a token such as <|endoftext|> to put after each INPUT (text) or record (json, csv)", "TOKEN", ""},
     {"special-tokens", "text: special tokens that the text spells out are those tokens; else they are text"},
     invalid_option(),
@@ -331,7 +359,10 @@ const std::vector<Option> kImportOptions = {
     {"rejected", "json: the field of the answer that was not; both are kept, a run trains on --chosen", "NAME", ""},
     {"template", "json: how messages become a text: chatml, llama3 or plain; default: chatml, and none for --chosen",
      "NAME", ""},
-    {"skip-bad", "json: leave out up to N lines that are no such record, and name them; default: 0", "N", ""},
+    {"skip-bad",
+     "json: leave out up to N lines that are no such record, and name them; images: images that cannot be decoded; "
+     "default: 0",
+     "N", ""},
     {"vocabulary-size", "llmc, megatron: how many ids there are, without --tokenizer; default: the largest plus one",
      "N", ""},
     {"document-token", "llmc: the id that begins each document, which is then a record", "ID", ""},
@@ -346,8 +377,13 @@ const std::vector<Option> kImportOptions = {
      "shape tells",
      "AXES", ""},
     {"masks",
-     "images: a folder of PNG files with the images' names; a pixel's value, or index of the palette, is its label",
+     "images: a folder of PNG files with the images' names; a pixel's value, or index of its palette, is its label; "
+     "where all are 0 or 255, these are 0 and 1",
      "FOLDER", ""},
+    {"palette",
+     "images: the colours of masks' classes, one a line, from class 0 on: red, green, blue and perhaps a name, which "
+     "is ignore for no class",
+     "FILE", ""},
     {"boxes",
      "images: COCO's JSON file, or a folder of YOLO's text files with the images' names; boxes are stored, no "
      "model reads them yet",
@@ -368,6 +404,13 @@ const std::vector<Option> kImportOptions = {
      "csv, and the table of images' --labels: how its bytes are characters: utf-8 (default), latin-1 or "
      "windows-1252",
      "NAME", ""},
+    {"delimiter", "csv: the character between cells, or tab; default: what the name and the first row tell", "CHAR",
+     ""},
+    {"decimal-comma", "csv: numbers have a comma in the place of the point"},
+    {"unknown",
+     "csv: a category that the data of --like has not is an error, or a missing value: error or missing; default: "
+     "error",
+     "HOW", ""},
     {"fill-missing", "csv: a missing number becomes the mean, a missing category one of its own; else an error"},
     {"like",
      "normalisation, numbers of labels, columns, categories and vocabulary of an earlier import or of a run, so "

@@ -263,6 +263,45 @@ TEST_F(ImagesTest, TakesLabelsFromATable) {
   EXPECT_EQ(file->header.images[0], 2);
 }
 
+TEST_F(ImagesTest, LinksToFoldersAreClassesAndNothingWithinThem) {
+  namespace fs = std::filesystem;
+  const std::string elsewhere = folder_ / "elsewhere", in = folder_ / "linked";
+  fs::create_directories(elsewhere + "/deep");
+  fs::create_directories(in + "/cat");
+  fs::create_directories(in + "/empty");
+  const std::string image = encode_png({1, 2, 1, {0, 1}});
+  for (const std::string& path : {elsewhere + "/1.png", elsewhere + "/deep/2.png", in + "/cat/3.png"})
+    write_file(path, image);
+  write_file(in + "/cat/._3.png", "of macOS");
+  fs::create_directory_symlink(elsewhere, in + "/dog");
+  import_images(in, folder_ / "linked.h5");
+  const DatasetReport report = inspect_dataset(folder_ / "linked.h5");
+  EXPECT_EQ(report.class_names, (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(report.per_class, (std::vector<int64_t>{1, 2}));
+  fs::create_directory_symlink(in, elsewhere + "/back");
+  expect_error(ExitCode::kBadData, {"linked/dog/back: is a link to a folder", "subfolders"},
+               [&] { import_images(in, folder_ / "linked.h5", {}, {.force = true}); });
+}
+
+TEST_F(ImagesTest, BadImagesCanBeLeftOut) {
+  const std::string in = folder_ / "some";
+  std::filesystem::create_directories(in + "/a");
+  const std::string image = encode_png({8, 8, 1, std::vector<uint8_t>(64, 3)});
+  for (const char* name : {"/a/1.png", "/a/2.png"}) write_file(in + name, image);
+  write_file(in + "/a/cut.png", image.substr(0, image.size() - 20));
+  write_file(in + "/a/no.jpg", "no image at all");
+  const auto import = [&](int64_t skip) {
+    import_images(in, folder_ / "some.h5", {.skip_bad = skip}, {.force = true});
+    return inspect_dataset(folder_ / "some.h5").count;
+  };
+  EXPECT_EQ(import(2), 2);
+  EXPECT_EQ(import(9), 2);
+  expect_error(ExitCode::kBadData, {"some/a/", "1 bad images before it were left out"}, [&] { import(1); });
+  expect_error(ExitCode::kBadData, {"some/a/"}, [&] { import(0); });
+  for (const char* name : {"/a/1.png", "/a/2.png"}) write_file(in + name, "gone");
+  expect_error(ExitCode::kBadData, {"some: all 4 images were left out"}, [&] { import(9); });
+}
+
 TEST_F(ImagesTest, RefusesWhatCannotBeImported) {
   std::filesystem::create_directories(in_);
   refuse({"holds no PNG or JPEG"});

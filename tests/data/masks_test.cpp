@@ -210,6 +210,75 @@ TEST_F(MasksTest, MixedSizesAreResized) {
   EXPECT_EQ(inspect_dataset(out_).count, 5);
 }
 
+// As painting programs write them: black and white are the classes 0 and 1, however images are stored.
+TEST_F(MasksTest, BlackAndWhiteAreTwoClasses) {
+  for (int64_t i = 0; i < 4; ++i) {
+    std::vector<uint8_t> mask(6, 0);
+    if (i < 2) mask[static_cast<size_t>(i)] = 255;
+    put(str(in_, "/", i, ".png"), encode_png({2, 3, 1, std::vector<uint8_t>(6, static_cast<uint8_t>(i))}));
+    put(str(masks_, "/", i, ".png"), encode_png({2, 3, 1, mask}));
+  }
+  for (const bool encoded : {false, true})
+    for (const int64_t classes : {0, 2}) {
+      import_images(in_, out_, {.keep_encoded = encoded, .masks = masks_, .classes = classes}, {.force = true});
+      const DatasetReport report = inspect_dataset(out_);
+      EXPECT_EQ(report.per_class, (std::vector<int64_t>{22, 2}));
+      EXPECT_EQ(open_dataset_file(out_, 1 << 20)->header.encoded, encoded);
+    }
+  import_images(in_, out_, {.masks = masks_, .ignored = 255}, {.force = true});
+  EXPECT_EQ(inspect_dataset(out_).ignored, 2) << "--ignore 255 says otherwise";
+  put(masks_ + "/3.png", encode_png({2, 3, 1, {0, 0, 0, 0, 0, 7}}));
+  std::filesystem::remove(out_);
+  refuse({"is 255 at row", "not a class in [0, 255)"}, {.masks = masks_});
+}
+
+TEST_F(MasksTest, ColoursAreClassesByAPalette) {
+  const std::vector<uint8_t> red{255, 0, 0}, blue{0, 0, 255}, grey{9, 9, 9};
+  for (int64_t i = 0; i < 3; ++i) {
+    ByteImage mask{1, 3, 3, {}};
+    for (const auto* colour : {&red, i == 1 ? &blue : &red, i == 2 ? &grey : &blue})
+      mask.bytes.insert(mask.bytes.end(), colour->begin(), colour->end());
+    put(str(in_, "/", i, ".png"), encode_png({1, 3, 1, {0, 1, static_cast<uint8_t>(i)}}));
+    put(str(masks_, "/", i, ".png"), encode_png(mask));
+  }
+  const std::string palette = folder_ / "colours.txt";
+  write_file(palette, "# R G B name\n255 0 0 roof tile\n0,0,255\twater\n\n1 2 3\n9 9 9 ignore\n");
+  const ImageOptions images{.masks = masks_, .palette = palette};
+  for (const bool encoded : {false, true}) {
+    ImageOptions own = images;
+    own.keep_encoded = encoded;
+    import_images(in_, out_, own, {.force = true});
+    const DatasetReport report = inspect_dataset(out_);
+    EXPECT_EQ(report.class_names, (std::vector<std::string>{"roof tile", "water", "class 2"}));
+    EXPECT_EQ(report.per_class, (std::vector<int64_t>{5, 3, 0})) << "a class without a pixel stays one";
+    EXPECT_EQ(report.ignored, 1);
+  }
+  std::filesystem::remove(out_);
+  const auto refused = [&](const std::string& text, std::initializer_list<std::string> parts) {
+    write_file(palette, text);
+    refuse(parts, images);
+  };
+  refused("255 0 0\n0 0 255\n", {"masks/2.png: has the colour 9 9 9 at row 0, column 2", "'9 9 9 ignore'"});
+  refused("255 0\n", {"colours.txt:1: is not red, green and blue"});
+  refused("255 0 256\n", {"colours.txt:1: is not red, green and blue"});
+  refused("1 1 1 a\n1 1 1 b\n", {"colours.txt:2: the colour 1 1 1 is there twice"});
+  refused("1 1 1 a\n2 1 1 a\n", {"colours.txt:2: the class 'a' is there twice"});
+  refused("1 1 1 ignore\n", {"holds no colour of a class"});
+}
+
+// A test set that lacks the last class has as many as the run's data.
+TEST_F(MasksTest, AClassThatIsMissingStaysOne) {
+  const auto import = [&](uint8_t largest, const std::string& output, const ImportOptions& options) {
+    put(in_ + "/1.png", encode_png({1, 2, 1, {0, 1}}));
+    put(masks_ + "/1.png", encode_png({1, 2, 1, {0, largest}}));
+    import_images(in_, output, {.masks = masks_}, options);
+  };
+  const std::string training = folder_ / "training.h5";
+  import(3, training, {});
+  import(1, out_, {.like = like_file(training)});
+  EXPECT_EQ(open_dataset_file(out_, 1 << 20)->header.classes, 4);
+}
+
 TEST_F(MasksTest, RefusesWhatDoesNotFit) {
   put_images(3);
   refuse({"masks/", ".png: is 9 at row 0, column 15", "[0, 3)", "--ignore 9"}, {.masks = masks_, .classes = 3});

@@ -115,6 +115,30 @@ TEST_F(RecordsTest, TextPromptsAndConversationsAsBytes) {
   EXPECT_EQ(show_text(out_, 1).text, std::string(44, 'x') + "y") << "without records, stretches of 256 tokens";
 }
 
+TEST_F(RecordsTest, AListOfObjectsHasTheRecordsOfItsLines) {
+  const std::string lines =
+      "{\"t\": \"a[]{},\\\"b\", \"l\": [1, {\"x\": \"]\"}]}\n{\"t\": \"c\"}\n{\"t\": \"d\\\\\"}\n";
+  const auto wanted = import({put("l.jsonl", lines)}, {.text = "t"});
+  ASSERT_EQ(wanted.size(), 3u);
+  std::string list = lines.substr(0, lines.size() - 1);
+  for (size_t at = 0; (at = list.find('\n', at)) != list.npos; at += 2) list.replace(at, 1, ",\n");
+  for (const std::string& text : {"[" + list + "]", "\xEF\xBB\xBF \n[\n" + list + "\n]\n"})
+    EXPECT_EQ(import({put("l.json", text)}, {.text = "t"}), wanted) << text;
+  std::string pretty = list;
+  for (size_t at = 0; (at = pretty.find("\": ", at)) != pretty.npos; at += 4) pretty.replace(at, 3, "\":\n  ");
+  EXPECT_EQ(import({put("l.json", "[" + pretty + "]")}, {.text = "t"}), wanted);
+  const JsonFields fields{.text = "t"};
+  refuse({"l.json:3: has no field \"t\""}, put("l.json", "[\n{\"t\": \"a\"},\n{\n\"s\": \"a\"}]"), fields);
+  refuse({"l.json:1: is no JSON object"}, put("l.json", R"([{"t": "a"} {"t": "b"}])"), fields);
+  refuse({"l.json:1: something stands behind the list"}, put("l.json", R"([{"t": "a"}] {"t": "b"})"), fields);
+  refuse({"l.json:1: the list has no end"}, put("l.json", R"([{"t": "a"})"), fields);
+  refuse({"l.json:1: the list has no end"}, put("l.json", R"([{"t": "a"},)"), fields);
+  refuse({"l.json:1: a text has no end"}, put("l.json", R"([{"t": "a)"), fields);
+  refuse({"l.json:1: an element of the list is empty"}, put("l.json", R"([,{"t": "a"}])"), fields);
+  refuse({"l.json: holds no record"}, put("l.json", "[]"), fields);
+  refuse({"l.json:1: begins a JSON value of several lines", "jq -c"}, put("l.json", "{\n\"data\": []}\n"), fields);
+}
+
 // Ids by transformers' apply_chat_template with add_generation_prompt=True (tests/data/chat/make_golden.py).
 TEST(Conversations, ThatAnAnswerFollowsHaveTheIdsOfTransformers) {
   const std::string golden = LOCKSTEP_CHAT_GOLDEN;

@@ -291,6 +291,78 @@ TEST_F(TableTest, InspectFindsRowsThatAreThereTwice) {
   EXPECT_NE(to_text(many).find("5 (as 0), ...\n"), std::string::npos);
 }
 
+TEST_F(TableTest, SemicolonsAndDecimalCommasAreRead) {
+  const auto wanted = [&] {
+    import("x,c,y\n1.5,a,0\n-2.25,b,1\n1e3,a,0\n");
+    return samples();
+  }();
+  import("x;c;y\n1,5;a;0\n-2,25;b;1\n1e3;a;0\n", {.label = "y", .decimal_comma = true});
+  EXPECT_EQ(samples(), wanted);
+  import("x\tc\ty\n1.5\ta\t0\n-2.25\tb\t1\n1e3\ta\t0\n");
+  EXPECT_EQ(samples(), wanted) << "tabs in a .csv";
+  import("x|c|y\n1.5|a|0\n-2.25|b|1\n1e3|a|0\n", {.label = "y", .delimiter = '|'});
+  EXPECT_EQ(samples(), wanted);
+  import("\"x;,\";c;y\n1.5;a;0\n-2.25;b;1\n1e3;a;0\n");
+  EXPECT_EQ(samples(), wanted) << "what stands in quotes does not count";
+  std::filesystem::remove(out_);
+  refuse({"t.csv:2: column 'x' holds '1,5': --decimal-comma"}, "x;c;y\n1,5;a;0\n2,5;b;1\n");
+  refuse({"t.csv:2: column 'x' holds '1.000,5'", "2 of its 3 values are numbers"}, "x;y\n1.000,5;0\n2,5;1\n3;1\n",
+         {.label = "y", .decimal_comma = true});
+  import("x;y\n1,5;0\n2,5;1\n", {.label = "y", .categories = { "x" }});
+  EXPECT_EQ(samples().size(), 2u);
+}
+
+TEST_F(TableTest, TheIndexOfPandasIsLeftOut) {
+  import("x,y\n5,0\n7,1\n");
+  const auto wanted = samples();
+  import(",x,y\n0,5,0\n1,7,1\n");
+  EXPECT_EQ(samples(), wanted);
+  EXPECT_EQ(inspect_dataset(out_).columns, R"([ {"name":"x","type":"number","missing":0}])");
+  std::filesystem::remove(out_);
+  refuse({"t.csv:1: column 2 has no name"}, "x,,y\n0,5,0\n");
+}
+
+TEST_F(TableTest, CategoriesThatAreNewCanBeMissing) {
+  const std::string training = folder_ / "training.h5", filled = folder_ / "filled.h5";
+  import("c,x,y\na,1,0\nb,2,1\n");
+  std::filesystem::rename(out_, training);
+  import("c,x,y\na,1,0\nb,2,1\n,3,0\n", {.label = "y", .fill_missing = true});
+  std::filesystem::rename(out_, filled);
+  const std::string test = "c,x,y\nb,1,0\nz,2,1\n";
+  expect_error(ExitCode::kBadData, {"t.csv:3: column 'c' holds 'z'", "--unknown missing"},
+               [&] { import(test, {.label = "y"}, training); });
+  import(test, {.label = "y", .unknown_is_missing = true}, training);
+  EXPECT_EQ(samples()[0], (std::vector<float>{0, 1, -1}));
+  EXPECT_EQ(samples()[1], (std::vector<float>{0, 0, 1})) << "none of the categories";
+  import(test, {.label = "y", .unknown_is_missing = true}, filled);
+  EXPECT_EQ((std::vector<float>{samples()[1][0], samples()[1][1], samples()[1][2]}), (std::vector<float>{1, 0, 0}))
+      << "the category of missing values comes first";
+  expect_error(ExitCode::kBadData, {"holds '2', which is no label"},
+               [&] { import("c,x,y\nz,1,2\n", {.label = "y", .unknown_is_missing = true}, training); });
+}
+
+// What is not read is told with what makes something of it that is.
+TEST_F(TableTest, OtherFormatsAreNamed) {
+  const std::string path = folder_ / "t.csv";
+  for (const auto& [bytes, name] :
+       std::map<std::string, std::string>{{"PAR1....", "is Parquet"},
+                                          {"ARROW1\1\1", "is Arrow"},
+                                          {"PK\3\4....", "a workbook"},
+                                          {"\x80\4....", "a pickle"},
+                                          {"SQLite format 3" + std::string(1, '\0'), "a database of SQLite"}}) {
+    write_file(path, bytes);
+    for (const bool records : {false, true})
+      expect_error(ExitCode::kBadData, {path, name, "python3 -c", records ? "lines=True" : "to_csv"}, [&] {
+        if (records) import_json({path}, out_, {.text = "t"}, 0);
+        else import_csv(path, out_, {.label = "y"});
+      });
+  }
+  std::filesystem::create_directory(folder_ / "saved");
+  write_file(folder_ / "saved/dataset_info.json", "{}");
+  expect_error(ExitCode::kMissingInput, {"datasets.load_from_disk"},
+               [&] { import_json({folder_ / "saved"}, out_, {.text = "t"}, 0); });
+}
+
 TEST_F(TableTest, RefusesWhatIsNoTable) {
   refuse({"t.csv", "empty"}, "");
   refuse({"t.csv", "no rows"}, "x,y\n");
@@ -482,7 +554,6 @@ TEST_F(TableTest, ArraysOfNumPyBecomeImagesOrFeatures) {
   refuse_array({"x.npy", "shape is [2, 1]", "4 bytes follow"}, good.substr(0, good.size() - 4), two);
   refuse_array({"x.npy", "bytes follow"}, npy("<f4", "4611686018427387904, 4", "1234"), two);
   refuse_array({"x.npy", "its shape is not valid"}, npy("<f4", "2, -1", ""), two);
-  refuse_array({"x.npy", "little-endian"}, npy(">f4", "2, 1", "12345678"), two);
   refuse_array({"x.npy", "type O8"}, npy("|O8", "2,", std::string(16, 'x')), two);
   refuse_array({"x.npy", "\\x93NUMPY"}, "PK\3\4 and some more", two);
   refuse_array({"x.npy", "feature 0 of row 1 is nan"}, npy("<f4", "2, 1", bytes_of<float>({1, NAN})), two);
@@ -490,6 +561,52 @@ TEST_F(TableTest, ArraysOfNumPyBecomeImagesOrFeatures) {
   refuse_array({"y.npy", "label 1 is -1"}, good, npy("<i4", "2,", bytes_of<int32_t>({1, -1})));
   refuse_array({"x.npy", "2 samples", "1 labels"}, good, npy("<i4", "1,", bytes_of<int32_t>({1})));
   for (size_t size = 0; size < good.size(); ++size) refuse_array({"x.npy"}, good.substr(0, size), two);
+}
+
+// As NumPy writes them with dtype='>f8', order='F', of truths, and as columns.
+TEST_F(TableTest, ArraysOfNumPyInOtherFormsAreRead) {
+  const std::string x = folder_ / "x.npy", y = folder_ / "y.npy";
+  const auto import = [&](const std::string& samples, const std::string& labels) {
+    write_file(x, samples);
+    write_file(y, labels);
+    import_npy(x, y, out_, {.force = true});
+    return this->samples();
+  };
+  const auto fortran = [](std::string array) {
+    const size_t at = array.find("False");
+    return array.replace(at, 5, "True ");
+  };
+  const std::string two = npy("<i8", "2,", bytes_of<int64_t>({1, 0}));
+  const auto rows = import(npy("<f8", "2, 3", bytes_of<double>({1, 5, -2, 3, 7, 2})), two);
+  EXPECT_EQ(import(fortran(npy("<f8", "2, 3", bytes_of<double>({1, 3, 5, 7, -2, 2}))), two), rows);
+  std::string swapped = bytes_of<double>({1, 5, -2, 3, 7, 2});
+  for (size_t at = 0; at < swapped.size(); at += 8) std::reverse(swapped.begin() + at, swapped.begin() + at + 8);
+  EXPECT_EQ(import(npy(">f8", "2, 3", swapped), two), rows);
+  EXPECT_EQ(
+      import(npy("<f8", "2, 3", bytes_of<double>({1, 5, -2, 3, 7, 2})), npy("<i8", "2, 1", bytes_of<int64_t>({1, 0}))),
+      rows);
+  EXPECT_EQ(import(npy("<f8", "2, 3", bytes_of<double>({1, 5, -2, 3, 7, 2})), npy("|b1", "2,", std::string("\1\0", 2))),
+            rows);
+  EXPECT_EQ(labels_, (std::vector<int32_t>{1, 0}));
+  // Images [2, 2, 2, 1] in either order.
+  const std::string bytes = bytes_of<uint8_t>({0, 10, 20, 30, 40, 50, 60, 70});
+  const auto pictures = import(npy("|u1", "2, 2, 2, 1", bytes), two);
+  EXPECT_EQ(import(fortran(npy("|u1", "2, 2, 2, 1", bytes_of<uint8_t>({0, 40, 20, 60, 10, 50, 30, 70}))), two),
+            pictures);
+  const std::string shares =
+      bytes_of<float>({0, 10 / 255.f, 20 / 255.f, 30 / 255.f, 40 / 255.f, 50 / 255.f, 60 / 255.f, 70 / 255.f});
+  EXPECT_EQ(import(npy("<f4", "2, 2, 2", shares), two), pictures);
+  EXPECT_EQ(import(npy("<i2", "2, 2, 2", bytes_of<int16_t>({0, 10, 20, 30, 40, 50, 60, 70})), two), pictures);
+  EXPECT_EQ(import(npy("<f8", "2, 2, 2", bytes_of<double>({0, 10, 20, 30, 40, 50, 60, 70})), two), pictures);
+  EXPECT_EQ(import(npy("|b1", "2, 1, 2", std::string("\0\1\1\0", 4)), two),
+            import(npy("|u1", "2, 1, 2", bytes_of<uint8_t>({0, 255, 255, 0})), two));
+  const auto refused = [&](std::initializer_list<std::string> parts, const std::string& samples) {
+    expect_error(ExitCode::kBadData, parts, [&] { import(samples, two); });
+  };
+  refused({"x.npy: image 1 holds -1", "undo their normalisation"}, npy("<f4", "2, 1, 1", bytes_of<float>({0, -1})));
+  refused({"x.npy: image 0 holds a fraction"}, npy("<f4", "2, 1, 1", bytes_of<float>({0.5f, 7})));
+  refused({"x.npy: image 1 holds 256"}, npy("<i4", "2, 1, 1", bytes_of<int32_t>({0, 256})));
+  refused({"x.npy: image 0 holds nan"}, npy("<f4", "2, 1, 1", bytes_of<float>({NAN, 0})));
 }
 
 TEST_F(TableTest, ArraysOfAnArchiveAreChosenByName) {
@@ -526,7 +643,8 @@ TEST_F(TableTest, ArraysOfAnArchiveAreChosenByName) {
   refuse_archive({"d.npz", "no array z; it holds x, y"}, {{"x.npy", images}, {"y.npy", labels}}, "z");
   refuse_archive({"d.npz: array x", "bytes follow"}, {{"x.npy", images + "0"}, {"y.npy", labels}});
   refuse_archive({"d.npz: array x", "no .npy array"}, {{"x.npy", "of no use"}, {"y.npy", labels}});
-  refuse_archive({"d.npz: array y", "targets are floating-point numbers"}, {{"x.npy", images}, {"y.npy", features}});
+  refuse_archive({"d.npz: array y", "targets are floating-point numbers"},
+                 {{"x.npy", images}, {"y.npy", npy("<f2", "1, 2", bytes_of<uint16_t>({0x3c00, 0x4200}))}});
   refuse_archive({"d.npz: array x", "at least one sample"}, {{"x.npy", npy("<f4", "", "1234")}, {"y.npy", labels}});
   refuse_archive({"d.npz", "member x.txt is no array"}, {{"x.txt", images}, {"y.npy", labels}});
   import({{"x.npy", images}, { "y.npy", labels }});

@@ -8,9 +8,9 @@
 using namespace lockstep;
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t capacity, unsigned seed) {
-  static const std::vector<std::string_view> words = {"\"",           "\"\"", ",",   "\n",     "\r\n",
-                                                      "\xEF\xBB\xBF", "NA",   "nan", "inf",    "1e39",
-                                                      "-1e-320",      "+1",   "0x1", "\n,,\n", "x,c,y\n"};
+  static const std::vector<std::string_view> words = {"\"",  "\"\"",   ",",       "\n",   "\r\n",    "\xEF\xBB\xBF",
+                                                      "NA",  "nan",    "inf",     "1e39", "-1e-320", "+1",
+                                                      "0x1", "\n,,\n", "x,c,y\n", ";",    "x;y\n",   "1,5"};
   return fuzz::mutate_with_words(data, size, capacity, seed, words);
 }
 
@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     return 0;
   }
-  const TableOptions columns{.label = "y", .fill_missing = size % 2 == 0};
+  const TableOptions columns{.label = "y", .fill_missing = size % 2 == 0, .decimal_comma = size % 3 == 0};
   if (!fuzz::is_accepted({ExitCode::kBadData}, [&] { import_csv(table, output, columns, {.force = true}); })) return 0;
   DatasetReport report;
   fuzz::is_accepted({}, [&] { report = inspect_dataset(output); });

@@ -31,7 +31,9 @@ class PngDecoder final : public Decoder {
     const int kind = png_get_color_type(png_, info_);
     const bool plain = kind == PNG_COLOR_TYPE_PALETTE || kind == PNG_COLOR_TYPE_GRAY;
     if (mask_ && (!plain || png_get_bit_depth(png_, info_) > 8))
-      png_error(png_, "a mask is grey or has a palette, of at most 8 bits and without alpha");
+      png_error(
+          png_,
+          "a mask is grey or has a palette, of at most 8 bits and without alpha; one in colour is read by --palette");
     const bool colours = !mask_ && kind & PNG_COLOR_MASK_COLOR;
     stored = {png_get_image_height(png_, info_), png_get_image_width(png_, info_), colours ? 3 : 1};
     return true;

@@ -92,4 +92,22 @@ for kind in text images numbers labelled pairs; do
 done
 succeeds "another beginning" lockstep data merge test.h5 images.h5 grows.h5 --force
 refuses "another beginning" 65 '.*was trained on other data' lockstep train images.yaml data.path=grows.h5 train.steps=13 run.dir=images-grown --resume
+# Forms of tables, by their options.
+printf 'c;x;y\na;1,5;0\nb;2;1\n' >commas.csv
+succeeds "semicolons and decimal commas" lockstep data import csv commas.csv commas.h5 --label y --decimal-comma
+expect "two columns" grep -q 'columns: .*"name":"c","type":"category".*"name":"x","type":"number"' out
+refuses "a decimal comma that is not meant" 65 "commas.csv:2: column 'x' holds '1,5': --decimal-comma" lockstep data import csv commas.csv none.h5 --label y
+printf 'c|x|y\nz|1|0\nb|2|1\n' >bars.csv
+refuses "an unseen category" 65 "bars.csv:2: column 'c' holds 'z'.*--unknown missing" lockstep data import csv bars.csv none.h5 --label y --delimiter '|' --like commas.h5
+succeeds "an unseen category that is missing" lockstep data import csv bars.csv bars.h5 --label y --delimiter '|' --like commas.h5 --unknown missing
+expect "it is warned of" grep -q "warning: .*column 'c': 1 of 2 values, such as 'z' in line 2" err
+refuses "--unknown without --like" 64 "--unknown is for categories" lockstep data import csv bars.csv none.h5 --label y --unknown missing
+refuses "--unknown maybe" 64 "--unknown maybe: must be missing or error" lockstep data import csv bars.csv none.h5 --label y --like commas.h5 --unknown maybe
+refuses "--delimiter of two" 64 "--delimiter ab: is one character" lockstep data import csv bars.csv none.h5 --label y --delimiter ab
+refuses "--palette without masks" 64 ".*--palette is for --masks" lockstep data import images . none.h5 --palette commas.csv
+printf '[{"t": "one"},\n {"t": "two"}]\n' >list.json
+succeeds "a list of objects" lockstep data import json list.json list.h5 --field t
+expect "its records" grep -q '^records: 2 of' out
+printf 'PAR1' >table.parquet
+refuses "Parquet" 65 "table.parquet: is Parquet, which is not read: python3 -c" lockstep data import csv table.parquet none.h5 --label y
 finish

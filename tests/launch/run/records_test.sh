@@ -194,4 +194,7 @@ succeeds "wordpiece: it trains" lockstep train hidden-words.yaml
 succeeds "wordpiece: export" lockstep checkpoint export hidden-words words.hf --to hf
 same "wordpiece: the exported list" "$(cat vocab.txt)" "$(cat words.hf/vocab.txt)"
 succeeds "wordpiece: from what was exported" lockstep train hidden-words.yaml init.from=words.hf run.dir=hidden-again train.steps=0
+mkdir pickled && cp "$hf/bert/config.json" pickled && touch pickled/pytorch_model.bin
+refuses "a pickle of PyTorch" 66 ".*pickled: holds pytorch_model.bin and no model.safetensors; .*save_pretrained" \
+  lockstep train hidden-words.yaml init.from=pickled run.dir=never
 finish
