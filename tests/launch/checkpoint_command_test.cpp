@@ -79,7 +79,7 @@ TEST(Diff, CountsElementsAndNamesTheFirst) {
   changed[1].data.mutable_values<float>()[2] = 1102;
   changed.pop_back();
   changed.push_back(entry("adamw.v/large", {3}, 0));
-  changed[2].shape = {1};
+  changed[2].region = Shape{1};
   const std::string a = save(folder / "a", 3, 3, state()),
                     b = save(folder / "b", 4, 2, changed, "seed: 1\noptim.lr: 0.2\n");
   const Said said = command({"diff", a, b});

@@ -23,7 +23,7 @@ Tensor values(int64_t tensor) {
 }
 std::vector<StateEntry> state() {
   std::vector<StateEntry> out;
-  for (int64_t t = 0; t < kTensors; ++t) out.push_back({str("parameters/", t), {kElements}, 0, values(t)});
+  for (int64_t t = 0; t < kTensors; ++t) out.push_back({str("parameters/", t), Shape{kElements}, 0, values(t)});
   return out;
 }
 std::string save(const std::string& run, int64_t step, int writers) {

@@ -214,7 +214,7 @@ TEST(Sentinel, NamesEveryOddRank) {
     const bool odd_group = world.rank() % 2 == 1;
     std::vector<StateEntry> state;
     for (const char* name : {"parameters/a", "parameters/b"})
-      state.push_back({name, {256}, 128, Tensor::full({128}, 1)});
+      state.push_back({name, Shape{256}, 128, Tensor::full({128}, 1)});
     if (odd_group && place == 1) state[0].data.mutable_values<float>()[127] = 2;
     if (odd_group && place == 3) state[1].data.mutable_values<float>()[0] = 2;
     Sentinel sentinel(*copies, world);
