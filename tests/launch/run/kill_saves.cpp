@@ -99,7 +99,7 @@ class Watcher {
 };
 double Watcher::save_us = 10000;
 
-int run(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc), command;
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   if (dashes - arguments.begin() < 3 || dashes == arguments.end())
