@@ -72,12 +72,12 @@ void require_copies(const HfModel& m, const WeightFiles& files) {
     if (!a || !b) continue;
     bool equal = a->shape == b->shape;
     std::vector<float> x(static_cast<size_t>(kElementsAtOnce)), y(x.size());
-    for (IndexRange r{0, std::min(kElementsAtOnce, a->shape.numel())}; equal && !r.empty();
-         r = {r.end, std::min(r.end + kElementsAtOnce, a->shape.numel())}) {
+    for_each_piece({0, a->shape.numel()}, kElementsAtOnce, [&](IndexRange r) {
+      if (!equal) return;
       files.read(*a, r, x.data());
       files.read(*b, r, y.data());
       equal = std::equal(x.begin(), x.begin() + r.size(), y.begin());
-    }
+    });
     require(equal, ExitCode::kBadData, files.file_of(*a), ": tensor ", copy, " differs from ", original,
             ", to which it is tied by the architecture or tie_word_embeddings");
   }
@@ -184,13 +184,6 @@ DType stored_type(const HfModel& m, const std::function<bool(const std::string&)
 
 namespace {
 
-template <class Visit>
-void for_each_piece(IndexRange all, const Visit& visit) {
-  for (IndexRange r{all.begin, std::min(all.begin + kElementsAtOnce, all.end)}; !r.empty();
-       r = {r.end, std::min(r.end + kElementsAtOnce, all.end)})
-    visit(r);
-}
-
 // Elements [range) of a region. Of a box, rows are read with what lies between them.
 void read_region(const HfTensor& t, const Region& region, const HfModel& m, const WeightFiles& files, IndexRange range,
                  float* out) {
@@ -214,7 +207,7 @@ void read_region(const HfTensor& t, const Region& region, const HfModel& m, cons
 // Of the whole tensor: a region may hold parts of its chunks alone.
 Hash128 digest_of_weight(const HfTensor& t, const Shape& shape, const HfModel& m, const WeightFiles& files) {
   Hash128 sum;
-  for_each_piece({0, shape.numel()}, [&](IndexRange r) {
+  for_each_piece({0, shape.numel()}, kElementsAtOnce, [&](IndexRange r) {
     std::vector<float> values(static_cast<size_t>(r.size()));
     read_weight(t, shape, m, files, r, values.data());
     sum += digest_of(t.name, r.begin, values.data(), r.size());
@@ -234,7 +227,7 @@ Hash128 load_weights(const HfModel& model, const std::vector<StateEntry>& entrie
   Hash128 sum;
   for (const StateEntry& e : entries) {
     const HfTensor& t = *tensors.at(e.name);
-    for_each_piece({e.offset, e.end()}, [&](IndexRange r) {
+    for_each_piece({e.offset, e.end()}, kElementsAtOnce, [&](IndexRange r) {
       std::vector<float> values(static_cast<size_t>(r.size()));
       read_region(t, e.region, m, files, r, values.data());
       for (size_t i = 0; i < values.size(); ++i)

@@ -152,7 +152,7 @@ struct Elements {
 Elements different_elements(const Checkpoint& a, const Checkpoint& b, const std::string& name, int64_t n) {
   Elements out;
   std::vector<float> x(static_cast<size_t>(std::min(n, kCompared))), y(x.size());
-  for (IndexRange r{0, std::min(n, kCompared)}; !r.empty(); r = {r.end, std::min(n, r.end + kCompared)}) {
+  for_each_piece({0, n}, kCompared, [&](IndexRange r) {
     read_elements(a, name, r, x.data());
     read_elements(b, name, r, y.data());
     for (int64_t i = 0; i < r.size(); ++i) {
@@ -163,7 +163,7 @@ Elements different_elements(const Checkpoint& a, const Checkpoint& b, const std:
       out.largest =
           std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(out.largest, difference);
     }
-  }
+  });
   return out;
 }
 

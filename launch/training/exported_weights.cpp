@@ -49,12 +49,11 @@ void ExportedWeights::add_base() {
   read_initial(*settings_, base_ ? &*base_ : nullptr, frozen, others);  // are they its tensors?
   Hash128 sum;
   for (const StateEntry& e : frozen)
-    for (IndexRange r{0, std::min(kHashedAtOnce, e.region.shape.numel())}; !r.empty();
-         r = {r.end, std::min(r.end + kHashedAtOnce, e.region.shape.numel())}) {
+    for_each_piece({0, e.region.shape.numel()}, kHashedAtOnce, [&](IndexRange r) {
       std::vector<float> values(static_cast<size_t>(r.size()));
       read_stored(e.name, r, values.data());
       sum += digest_of(e.name, r.begin, values.data(), r.size());
-    }
+    });
   require_base_of(*settings_, checkpoint_, to_hex(sum));
 }
 
