@@ -42,7 +42,7 @@ int lockstep(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "lockstep");
   std::vector<char*> argv;
   for (std::string& a : arguments) argv.push_back(a.data());
-  return run(static_cast<int>(argv.size()), argv.data(), builtin());
+  return run_program(static_cast<int>(argv.size()), argv.data(), builtin());
 }
 
 TEST(Architecture, ATracedRunVisitsEachPathInOrder) {

@@ -272,11 +272,11 @@ FakeQueue& queue_of(Parallel& p) {
   check_no_other_queue(queue);
   return queue;
 }
-// An argument as the queue keeps it, with addresses that a kernel may use.
+// An argument as the queue keeps it, with addresses that a kernel may use. Text is the name of an operation.
 template <class T>
 T reached(const T& given) {
   T here = given;
-  if constexpr (std::is_pointer_v<T>) gpu().reach(here);
+  if constexpr (std::is_pointer_v<T> && !std::is_same_v<T, const char*>) gpu().reach(here);
   else if constexpr (std::is_class_v<T>) reach(here);
   return here;
 }

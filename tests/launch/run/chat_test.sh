@@ -85,7 +85,7 @@ succeeds "chat: many turns, more than the context" talk "$(printf 'What is the q
 same "chat: each is answered" 12 "$(grep -c . out)"
 expect "chat: it says that turns are left out" grep -q "^warning: the conversation has [0-9]* tokens of the model's 64; its oldest turns" err
 succeeds "chat: nothing is said" talk ''
-same "chat: nothing is answered" "" "$(cat out)"
+expect "chat: nothing is answered" test ! -s out
 
 # A model's own tokens for the end: of generation_config.json of the folder that a run began with.
 succeeds "export" lockstep checkpoint export chat chat.hf --to hf
