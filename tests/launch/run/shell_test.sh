@@ -26,7 +26,7 @@ replies() { # how many begin with WORD in the last completion
   printf '%s\n' "${COMPREPLY[@]}" | grep -cE "^$1" || true
 }
 completes "a command" "train" tra
-completes "commands" "cancel check checkpoint completion config" c
+completes "commands" "cancel chat check checkpoint completion config" c
 completes "a form" "keys schema show" config ""
 completes "a form's beginning" "inspect" data in
 completes "a format" "csv idx images json llmc megatron npy text" data import ""
