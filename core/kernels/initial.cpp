@@ -7,7 +7,7 @@ namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
 constexpr int kGroups = 64;  // draws of four elements in one block
-constexpr int64_t kBlock = 4 * kGroups;
+constexpr int64_t kValues = 4 * kGroups;
 
 // philox() of core/base/philox.h for kGroups counters at once, in lanes that a compiler makes vectors of.
 void draw(uint64_t key, uint64_t counter, uint64_t site, uint32_t bits[4][kGroups]) {
@@ -53,17 +53,17 @@ void initial_of_box(Parallel& parallel, const InitialArgs& a) {
   constexpr int64_t kPiece = 1 << 12;  // elements of the box
   const int64_t run = a.extent[a.dims - 1];
   auto body = [&](int64_t begin, int64_t end) {
-    alignas(64) float values[kBlock];
+    alignas(64) float values[kValues];
     int64_t made = -1;
     const int64_t last = a.begin + end * kPiece < a.end ? a.begin + end * kPiece : a.end;
     for (int64_t at = a.begin + begin * kPiece; at < last;) {
-      const int64_t element = element_of(a, at), index = element / kBlock, row_end = (at / run + 1) * run;
-      int64_t n = (index + 1) * kBlock - element;
+      const int64_t element = element_of(a, at), index = element / kValues, row_end = (at / run + 1) * run;
+      int64_t n = (index + 1) * kValues - element;
       if (n > row_end - at) n = row_end - at;
       if (n > last - at) n = last - at;
       if (index != made) block(a, index, values);
       made = index;
-      for (int64_t i = 0; i < n; ++i) a.out[at + i - a.begin] = values[element - index * kBlock + i];
+      for (int64_t i = 0; i < n; ++i) a.out[at + i - a.begin] = values[element - index * kValues + i];
       at += n;
     }
   };
@@ -74,14 +74,14 @@ void initial_of_box(Parallel& parallel, const InitialArgs& a) {
 
 void initial(Parallel& parallel, const InitialArgs& a) {
   if (a.dims > 0) return initial_of_box(parallel, a);
-  const int64_t first = a.begin / kBlock, last = (a.end + kBlock - 1) / kBlock;
+  const int64_t first = a.begin / kValues, last = (a.end + kValues - 1) / kValues;
   auto body = [&](int64_t begin, int64_t end) {
     for (int64_t b = first + begin; b < first + end; ++b) {
-      alignas(64) float values[kBlock];
+      alignas(64) float values[kValues];
       block(a, b, values);
-      const int64_t from = b * kBlock < a.begin ? a.begin : b * kBlock,
-                    to = (b + 1) * kBlock > a.end ? a.end : (b + 1) * kBlock;
-      for (int64_t i = from; i < to; ++i) a.out[i - a.begin] = values[i - b * kBlock];
+      const int64_t from = b * kValues < a.begin ? a.begin : b * kValues,
+                    to = (b + 1) * kValues > a.end ? a.end : (b + 1) * kValues;
+      for (int64_t i = from; i < to; ++i) a.out[i - a.begin] = values[i - b * kValues];
     }
   };
   parallel.run(last - first, 16, body);

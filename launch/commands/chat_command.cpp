@@ -65,7 +65,7 @@ class Conversation {
   void say(const std::string& text) {
     messages_.push_back({"user", text});
     Prompt prompt = fitting_prompt();
-    ShownText shown;
+    StreamedText shown;
     GrowingText growing(manner_.stops, manner_.drop_space);
     std::string answer;
     const auto show = [&](const std::string& more) { shown.add(more), answer += more; };

@@ -89,7 +89,7 @@ void print_objects(Decoder& decoder, const std::vector<Prompt>& prompts, const D
 
 void stream_text(Decoder& decoder, const Prompt& prompt, const std::string& beginning, const DecodeRequest& request,
                  const Manner& manner, const Vocabulary& vocabulary, Rate& rate) {
-  ShownText shown;
+  StreamedText shown;
   shown.add(beginning);
   GrowingText growing(manner.stops, manner.drop_space);
   const auto add = [&](size_t, int32_t token) {

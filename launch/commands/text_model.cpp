@@ -170,9 +170,11 @@ void continue_prompts(Decoder& decoder, const std::vector<Prompt>& prompts, cons
   }
 }
 
-bool ShownText::is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
+bool StreamedText::is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 
-void ShownText::print(const std::string& text) const { print_out(text, terminal_ ? Shown::kEscaped : Shown::kAsItIs); }
+void StreamedText::print(const std::string& text) const {
+  print_out(text, terminal_ ? Shown::kEscaped : Shown::kAsItIs);
+}
 
 std::vector<Option> generation_options() {
   return {{"tokens", "how many tokens to add", "N", "200"},

@@ -103,7 +103,7 @@ class GrowingText {
 
 // Text on standard output as it grows. Output to a file is the text itself. Output to a terminal is escaped, so only
 // whole characters are written.
-class ShownText {
+class StreamedText {
  public:
   void add(const std::string& text) {
     if (!terminal_) return print(text);
