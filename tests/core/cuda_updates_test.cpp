@@ -132,7 +132,8 @@ TEST(CudaUpdate, OfMuon) {
           a.scalars[0] = 0.95;
           a.control = control;
           table.update(where, "muon_momentum", {&a, 1});
-          const PointwiseArgs norm = raw::pointwise_args({inverse}, {Tensor::of<double>({4, 0}, {2})});
+          const Tensor squares = Tensor::of<double>({4, 0}, {2});
+          const PointwiseArgs norm = raw::pointwise_args({inverse}, {squares});
           table.update(where, "muon_inverse_norm", {&norm, 1});
           PointwiseArgs b = raw::pointwise_args({p, copy}, {p, x});
           if (!copied) --b.outs;
