@@ -66,24 +66,6 @@ std::vector<std::pair<int64_t, std::string>> list_steps(const std::string& check
   return out;
 }
 
-// The steps of the best `count` checkpoints up to `step`. Reads their manifests.
-std::set<int64_t> best_steps(const std::vector<std::pair<int64_t, std::string>>& all, int64_t step, int64_t count) {
-  std::vector<std::pair<double, int64_t>> by_score;
-  for (const auto& [its_step, path] : all) {
-    if (count <= 0 || its_step > step) break;
-    try {
-      if (const auto score = open_checkpoint(path).info.validation.score()) by_score.emplace_back(*score, its_step);
-    } catch (const Error&) {
-      // Damaged: none of the best.
-    }
-  }
-  std::sort(by_score.begin(), by_score.end());
-  std::set<int64_t> out;
-  for (const auto& [score, its_step] : by_score)
-    if (static_cast<int64_t>(out.size()) < count) out.insert(its_step);
-  return out;
-}
-
 // Elements [range) of a region of a tensor, from its slices [begin, end), of whatever regions.
 void read_region(PartReader& reader, std::pair<const StoredSlice*, const StoredSlice*> slices, const Region& region,
                  IndexRange range, float* out, std::string_view where) {
@@ -113,11 +95,11 @@ std::string kind_of(const std::string& name) { return name.substr(0, name.find('
 
 }  // namespace
 
-void ValidationRecord::add(int64_t step, double its_loss, std::optional<double> measured) {
+void ValidationRecord::add(int64_t step, double its_loss, std::optional<double> its_value) {
   finite = std::isfinite(its_loss);
   loss = finite ? std::optional(its_loss) : std::nullopt;
-  value = !metric.empty() && measured && std::isfinite(*measured) ? measured : std::nullopt;
-  const std::optional<double> now = metric.empty() ? loss : value;
+  value = !metric.empty() && its_value && std::isfinite(*its_value) ? its_value : std::nullopt;
+  const std::optional<double> now = measured();
   ++since_best;
   if (!now || (best && (highest ? *now <= *best : *now >= *best))) return;
   best = now;
@@ -125,10 +107,23 @@ void ValidationRecord::add(int64_t step, double its_loss, std::optional<double> 
   since_best = 0;
 }
 
-std::optional<double> ValidationRecord::score() const {
-  const std::optional<double> now = metric.empty() ? loss : value;
-  if (!now) return {};
-  return highest ? -*now : *now;
+std::vector<std::string> best_checkpoints(const std::vector<std::string>& newest_first, size_t count, bool warns) {
+  std::optional<ValidationRecord> newest;
+  std::vector<std::pair<double, std::string>> by_score;  // the lower, the better
+  for (const std::string& path : newest_first) try {
+      const ValidationRecord v = open_checkpoint(path).info.validation;
+      if (!newest) newest = v;
+      const std::optional<double> value = v.measured();
+      if (value && v.metric == newest->metric && v.highest == newest->highest)
+        by_score.emplace_back(v.highest ? -*value : *value, path);
+    } catch (const Error& e) {  // damaged: none of the best
+      if (warns) log_warning(str("passing over a checkpoint: ", e.what()));
+    }
+  std::reverse(by_score.begin(), by_score.end());
+  std::stable_sort(by_score.begin(), by_score.end(), [](auto& a, auto& b) { return a.first < b.first; });
+  std::vector<std::string> out;
+  for (size_t i = 0; i < std::min(count, by_score.size()); ++i) out.push_back(by_score[i].second);
+  return out;
 }
 
 std::string checkpoint_name(int64_t step) {
@@ -182,9 +177,16 @@ void retire_checkpoints(const std::string& checkpoints, int64_t step, const Rete
   if (r.keep_last <= 0) return;
   int64_t newer = 0;
   const auto all = list_steps(checkpoints);
-  const std::set<int64_t> best = best_steps(all, step, r.keep_best);
+  std::vector<std::string> done;  // newest first
+  for (auto c = all.rbegin(); c != all.rend(); ++c)
+    if (c->first <= step) done.push_back(c->second);
+  std::set<std::string> best;
+  if (r.keep_best > 0) {
+    const std::vector<std::string> paths = best_checkpoints(done, static_cast<size_t>(r.keep_best));
+    best.insert(paths.begin(), paths.end());
+  }
   for (auto c = all.rbegin(); c != all.rend(); ++c) {
-    if (c->first > step || ++newer <= r.keep_last || best.contains(c->first)) continue;
+    if (c->first > step || ++newer <= r.keep_last || best.contains(c->second)) continue;
     if (r.keep_every <= 0 || c->first % r.keep_every != 0) remove_checkpoint(c->second);
   }
 }

@@ -29,7 +29,7 @@ namespace lockstep {
 // is written. All are read.
 constexpr int64_t kCheckpointVersion = 5, kVersionOfBoxes = 6;
 
-// What a run knows of its validation loss.
+// What a run knows of its validation.
 struct ValidationRecord {
   bool finite = true;           // the last loss; while false, no earlier checkpoint is removed
   std::optional<double> loss;   // of the state that is saved; nothing where that was not evaluated, or is not finite
@@ -40,10 +40,10 @@ struct ValidationRecord {
   int64_t best_step = 0;        // the step after which it was measured
   int64_t since_best = 0;       // evaluations since then
 
-  // `measured`: the metric's value, where one is named.
-  void add(int64_t step, double its_loss, std::optional<double> measured = {});
-  // Of the state that is saved: the lower, the better; nothing where it was not measured.
-  std::optional<double> score() const;
+  // `its_value`: the metric's, where one is named.
+  void add(int64_t step, double its_loss, std::optional<double> its_value = {});
+  // Of the state that is saved, what the best is chosen by: the loss, or that value.
+  std::optional<double> measured() const { return metric.empty() ? loss : value; }
 };
 
 // What a run needs beside its tensors.
@@ -138,8 +138,13 @@ Checkpoint hold_checkpoint(const std::string& dir);
 // checked whole, and held.
 Checkpoint open_newest(const std::string& dir, bool verify = true);     // false: manifests alone are looked at
 std::vector<std::string> list_checkpoints(const std::string& run_dir);  // paths, newest first
-int64_t step_of_checkpoint(const std::string& path);                    // of such a path
-bool was_retired(const std::string& checkpoint);                        // nothing is there any more
+// The best `count` of these (ValidationRecord), the best first, of equal ones the earlier: of those that were measured
+// by what the newest of them was, as what a run chooses by may change when it is resumed. Reads manifests; passes over
+// what cannot be read, with a warning where `warns`.
+std::vector<std::string> best_checkpoints(const std::vector<std::string>& newest_first, size_t count,
+                                          bool warns = false);
+int64_t step_of_checkpoint(const std::string& path);                                 // of such a path
+bool was_retired(const std::string& checkpoint);                                     // nothing is there any more
 std::string retired_for_text(const std::string& retired, const std::string& taken);  // says so
 // How often a reader goes on to a newer one where those that it found were retired meanwhile.
 constexpr int kMostRetired = 100;

@@ -1,10 +1,8 @@
 #include "launch/commands/chosen_checkpoint.h"
 
 #include <filesystem>
-#include <optional>
 
 #include "core/base/error.h"
-#include "core/base/log.h"
 #include "core/state/checkpoint.h"
 
 namespace lockstep {
@@ -21,22 +19,11 @@ std::string at_step(const std::string& run, const std::vector<std::string>& all,
                   "; checkpoint.every makes more, checkpoint.keep_last and keep_every keep them"));
 }
 
-// By what the run chose, its validation loss or train.best; of equal ones the earliest.
 std::string best_of(const std::string& run, const std::vector<std::string>& all) {
-  std::string best;
-  std::optional<double> lowest;          // score
-  for (const std::string& path : all) {  // newest first
-    std::optional<double> score;
-    try {
-      score = open_checkpoint(path).info.validation.score();
-    } catch (const Error& e) {
-      log_warning(str("passing over a checkpoint: ", e.what()));
-    }
-    if (score && (!lowest || *score <= *lowest)) lowest = score, best = path;
-  }
-  require(lowest.has_value(), ExitCode::kMissingInput, "--best: none of the checkpoints in ", run,
+  const std::vector<std::string> best = best_checkpoints(all, 1, true);
+  require(!best.empty(), ExitCode::kMissingInput, "--best: none of the checkpoints in ", run,
           " was evaluated as it was saved; train.eval_every evaluates, and checkpoint.keep_best keeps the best");
-  return best;
+  return best[0];
 }
 
 }  // namespace

@@ -108,9 +108,10 @@ std::vector<Field> fields(CheckpointOptions& o) {
           .with_unit("steps")
           .at_least(0)
           .without_effect_on_math(),
-      field("keep_best", o.keep_best,
-            "also keep this many checkpoints with the lowest validation loss, of those saved after a step that was "
-            "evaluated (train.eval_every); 0: none")
+      field(
+          "keep_best", o.keep_best,
+          "also keep this many checkpoints with the best validation (train.best), of those saved after a step that was "
+          "evaluated (train.eval_every); 0: none")
           .at_least(0)
           .without_effect_on_math()};
 }

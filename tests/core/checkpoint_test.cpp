@@ -659,14 +659,46 @@ TEST(Validation, KnowsTheBestByAMetric) {
   v.add(20, 0.5, 0.25);
   EXPECT_EQ(v.best, 0.5);
   EXPECT_EQ(v.value, 0.25);
-  EXPECT_EQ(v.score(), -0.25);
+  EXPECT_EQ(v.measured(), 0.25);
   EXPECT_EQ(v.since_best, 1);
   v.add(30, 0.7, 0.75);
   EXPECT_EQ(v.best_step, 30);
   v.add(40, 0.7);  // it was not measured
-  EXPECT_FALSE(v.value || v.score());
+  EXPECT_FALSE(v.value || v.measured());
   EXPECT_EQ(v.best, 0.75);
   EXPECT_EQ(v.since_best, 1);
+}
+
+// What a run chooses by may change when it is resumed: values of two measures are not compared.
+TEST(Validation, TheBestAreThoseOfTheNewestMeasure) {
+  TemporaryFolder folder;
+  const std::string checkpoints = folder / "checkpoints";
+  const auto save = [&](int64_t step, const std::string& metric, bool highest, double loss, double value) {
+    const std::string pending = pending_checkpoint(checkpoints, step);
+    begin_checkpoint(pending);
+    CheckpointInfo info;
+    info.step = step;
+    info.validation.metric = metric;
+    info.validation.highest = highest;
+    info.validation.add(step, loss, value);
+    commit_checkpoint(checkpoints, info, write_part(pending, 0, 1, state()), 1);
+  };
+  save(1, "", false, 0.5, 0);
+  save(2, "mae", false, 0.4, 20);
+  save(3, "mae", false, 0.3, 10);
+  save(4, "mae", false, 0.2, 10);
+  save(5, "mae", false, 0.1, 30);
+  const auto steps = [&](size_t count) {
+    std::vector<int64_t> out;
+    for (const std::string& path : best_checkpoints(list_checkpoints(folder / ""), count))
+      out.push_back(step_of_checkpoint(path));
+    return out;
+  };
+  EXPECT_EQ(steps(1), (std::vector<int64_t>{3})) << "of equal ones the earlier";
+  EXPECT_EQ(steps(9), (std::vector<int64_t>{3, 4, 2, 5}));
+  retire_checkpoints(checkpoints, 5, {.keep_last = 1, .keep_best = 2});
+  EXPECT_EQ(list_checkpoints(folder / "").size(), 3u);
+  EXPECT_EQ(steps(9), (std::vector<int64_t>{3, 4, 5}));
 }
 
 // Saves a checkpoint after an evaluation, or none.
