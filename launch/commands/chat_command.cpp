@@ -8,7 +8,6 @@
 #include "core/device/stream.h"
 #include "core/io/json.h"
 #include "launch/artifacts/files.h"
-#include "launch/commands/chosen_checkpoint.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/text_model.h"
 #include "launch/world/devices.h"
@@ -59,12 +58,21 @@ class Conversation {
   void begin(const std::string& system) {
     messages_.clear();
     if (!system.empty()) messages_.push_back({"system", system});
+    first_sent_ = messages_.size();
   }
 
-  // Answers a message of the user, and remembers both.
+  // Answers a message of the user, and remembers both. One that the vocabulary cannot encode is refused with a warning,
+  // and not remembered.
   void say(const std::string& text) {
     messages_.push_back({"user", text});
-    Prompt prompt = fitting_prompt();
+    Prompt prompt;
+    try {
+      prompt = fitting_prompt();
+    } catch (const Error& e) {
+      if (e.code() != ExitCode::kBadData) throw;
+      messages_.pop_back();
+      return log_warning(e.what());
+    }
     StreamedText shown;
     GrowingText growing(manner_.stops, manner_.drop_space);
     std::string answer;
@@ -90,19 +98,20 @@ class Conversation {
   }
 
  private:
-  // The conversation's tokens. Where they and an answer are more than the model's context, the oldest turns are left
-  // out of it; the system's message stays.
+  // The conversation's tokens. Where they and an answer are more than the model's context, the model no longer sees the
+  // oldest turns; it always sees the system's message.
   Prompt fitting_prompt() {
     for (bool said = false;; said = true) {
-      Prompt prompt = prompt_of_messages(messages_, vocabulary_, manner_.form);
+      std::vector<ChatMessage> sent(messages_.begin() + static_cast<std::ptrdiff_t>(first_sent_), messages_.end());
+      if (messages_[0].role == "system") sent.insert(sent.begin(), messages_[0]);
+      Prompt prompt = prompt_of_messages(sent, vocabulary_, manner_.form);
       const auto tokens = static_cast<int64_t>(prompt.tokens.size());
-      const size_t first = !messages_.empty() && messages_[0].role == "system" ? 1 : 0;
-      if (tokens + std::min(request_.tokens, context_ / 2) <= context_ || messages_.size() <= first + 2) return prompt;
+      const bool fits = tokens + std::min(request_.tokens, context_ / 2) <= context_;
+      if (fits || messages_.size() - first_sent_ <= 2) return prompt;
       if (!said)
         log_warning(str("the conversation has ", tokens, " tokens of the model's ", context_,
                         "; its oldest turns are left out from now on"));
-      messages_.erase(messages_.begin() + static_cast<std::ptrdiff_t>(first),
-                      messages_.begin() + static_cast<std::ptrdiff_t>(first + 2));
+      first_sent_ += 2;
     }
   }
 
@@ -112,6 +121,7 @@ class Conversation {
   const int64_t context_;
   Decoder decoder_;
   std::vector<ChatMessage> messages_;
+  size_t first_sent_ = 0;  // of messages_, the first that the model sees, but for the system's
 };
 
 // A message, or a command; false at the end of input.
@@ -151,7 +161,6 @@ std::vector<Command> chat_forms() {
   std::vector<Option> options{
       {"system", "a message of the system before the conversation", "TEXT", ""},
       {"template", "chatml, llama3 or plain, as in data import json; default: chatml", "NAME", ""}};
-  for (Option& o : generation_options()) options.push_back(std::move(o));
   return {{"chat",
            "chat RUN [--system TEXT] [--template NAME] [--tokens N] [--temperature X] [--top-k K] [--top-p P] "
            "[--min-p P] [--repetition-penalty X] [--stop TEXT] [--seed S] [--precision P] [--best | --at STEP] [--ema]",
@@ -159,7 +168,7 @@ std::vector<Command> chat_forms() {
                "checkpoint), a checkpoint, or a folder of transformers with its tokenizer. Each line of standard input "
                "is a\nmessage, and the answer is printed as it grows; both are remembered. These are no messages:\n",
                kHelp),
-           with_choice_of_checkpoint(std::move(options)), 1, 1}};
+           with_generation_options(std::move(options)), 1, 1}};
 }
 
 int chat_command(const App& app, const std::vector<std::string>& given) {

@@ -150,6 +150,7 @@ std::string own_path();  // of this program, for commands that start it
 // files, control characters other than newline and tab are escaped (core/base/escape.h), unless `shown` is kAsItIs.
 // Throws ExitCode::kStorage if it cannot be written.
 enum class Shown { kEscaped, kAsItIs };
+Shown shown_on_output();  // a text that is written as it grows: escaped on a terminal, as it is in a file
 void print_out(const std::string& text, Shown shown = Shown::kEscaped);
 
 }  // namespace lockstep

@@ -7,7 +7,6 @@
 #include "core/base/log.h"
 #include "core/device/stream.h"
 #include "core/io/json.h"
-#include "launch/commands/chosen_checkpoint.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/text_model.h"
 #include "launch/world/devices.h"
@@ -105,10 +104,6 @@ void stream_text(Decoder& decoder, const Prompt& prompt, const std::string& begi
 }  // namespace
 
 std::vector<Command> generate_forms() {
-  const auto with_generation = [](std::vector<Option> options) {
-    for (Option& o : generation_options()) options.push_back(std::move(o));
-    return options;
-  };
   return {
       {"generate",
        "generate RUN [--prompt TEXT | --prompts FILE [--batch N]] [--chat [--template NAME]] [--special-tokens] "
@@ -124,7 +119,7 @@ std::vector<Command> generate_forms() {
        "text,\n"
        "\"prompt\", or for --chat with a conversation, \"messages\".\n"
        "What a prompt becomes depends neither on the others nor on the number of threads.",
-       with_choice_of_checkpoint(with_generation(
+       with_generation_options(
            {{"prompt", "the text to continue; its characters must be in the run's vocabulary", "TEXT", kNoPrompt},
             {"prompts", "a file with a prompt in each line; FILE.jsonl: a JSON object in each line", "FILE", ""},
             {"batch", "how many prompts are continued at once", "N", "8"},
@@ -132,7 +127,7 @@ std::vector<Command> generate_forms() {
             {"template", "of --chat: chatml, llama3 or plain, as in data import json; default: chatml", "NAME", ""},
             {"special-tokens", "special tokens that a prompt spells out are those tokens; else they are text"},
             {"no-cache", "compute all tokens again for each new one: the same text, for comparison"},
-            {"json", "--prompt, too, gives a JSON object; of --prompts no effect"}})),
+            {"json", "--prompt, too, gives a JSON object; of --prompts no effect"}}),
        1, 1}};
 }
 

@@ -1,7 +1,5 @@
 #include "launch/commands/text_model.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <limits>
@@ -10,7 +8,6 @@
 #include "core/interop/hf_config.h"
 #include "core/interop/hf_model.h"
 #include "launch/commands/chosen_checkpoint.h"
-#include "launch/commands/commands.h"
 #include "launch/commands/find_vocabulary.h"
 #include "launch/training/build_model.h"
 #include "launch/training/load_model.h"
@@ -170,24 +167,21 @@ void continue_prompts(Decoder& decoder, const std::vector<Prompt>& prompts, cons
   }
 }
 
-bool StreamedText::is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
-
-void StreamedText::print(const std::string& text) const {
-  print_out(text, terminal_ ? Shown::kEscaped : Shown::kAsItIs);
-}
-
-std::vector<Option> generation_options() {
-  return {{"tokens", "how many tokens to add", "N", "200"},
-          {"temperature", "divides the logits: lower is more predictable; 0: always the most likely token", "X", "0.8"},
-          {"top-k", "sample from the K most likely tokens only; 0: from all", "K", "0"},
-          {"top-p", "sample from the fewest most likely tokens that have the probability P together", "P", "1"},
-          {"min-p", "sample from tokens that have at least P times the probability of the most likely", "P", "0"},
-          {"repetition-penalty", "lowers the logits of tokens that the text has already; 1: not", "X", "1"},
-          {"stop", "end before this text", "TEXT", ""},
-          {"ignore-end", "go on behind the model's tokens for the end of a text, and the template's"},
-          {"seed", "seed of the sampling", "S", "1"},
-          {"precision", "what the model computes in: fp32, bf16, fp16, or run: what the run trained in", "P", "fp32"},
-          {"ema", "with the averages of the parameters (optim.ema)"}};
+std::vector<Option> with_generation_options(std::vector<Option> own) {
+  const std::vector<Option> shared{
+      {"tokens", "how many tokens to add", "N", "200"},
+      {"temperature", "divides the logits: lower is more predictable; 0: always the most likely token", "X", "0.8"},
+      {"top-k", "sample from the K most likely tokens only; 0: from all", "K", "0"},
+      {"top-p", "sample from the fewest most likely tokens that have the probability P together", "P", "1"},
+      {"min-p", "sample from tokens that have at least P times the probability of the most likely", "P", "0"},
+      {"repetition-penalty", "lowers the logits of tokens that the text has already; 1: not", "X", "1"},
+      {"stop", "end before this text", "TEXT", ""},
+      {"ignore-end", "go on behind the model's tokens for the end of a text, and the template's"},
+      {"seed", "seed of the sampling", "S", "1"},
+      {"precision", "what the model computes in: fp32, bf16, fp16, or run: what the run trained in", "P", "fp32"},
+      {"ema", "with the averages of the parameters (optim.ema)"}};
+  own.insert(own.end(), shared.begin(), shared.end());
+  return with_choice_of_checkpoint(std::move(own));
 }
 
 }  // namespace lockstep

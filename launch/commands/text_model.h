@@ -2,11 +2,13 @@
 // continued, and the text as it grows.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "data/text/vocabulary.h"
 #include "launch/app.h"
 #include "launch/commands/command_line.h"
+#include "launch/commands/commands.h"
 #include "launch/commands/prompts.h"
 #include "launch/config/settings.h"
 
@@ -52,8 +55,8 @@ Manner manner_of(const Arguments& arguments, bool chat, Origin& origin);
 
 // What every prompt is continued with: --tokens, --temperature and the like.
 DecodeRequest request_of(const Arguments& arguments);
-// Those options, --precision and --ema.
-std::vector<Option> generation_options();
+// `own`, and those options, --precision, --ema, and the choice of a checkpoint.
+std::vector<Option> with_generation_options(std::vector<Option> own);
 
 // Called with each new token of a prompt; returns whether its text goes on.
 using OnToken = std::function<bool(size_t prompt, int32_t token)>;
@@ -106,20 +109,18 @@ class GrowingText {
 class StreamedText {
  public:
   void add(const std::string& text) {
-    if (!terminal_) return print(text);
+    if (shown_ == Shown::kAsItIs) return print_out(text, shown_);
     for (char c : text) {
       character_ += c;
       if (reader_.next(static_cast<uint8_t>(c)) == Utf8Reader::Result::kMore) continue;
-      print(character_);
+      print_out(character_);
       character_.clear();
       reader_ = {};
     }
   }
 
  private:
-  static bool is_terminal();
-  void print(const std::string& text) const;
-  const bool terminal_ = is_terminal();
+  const Shown shown_ = shown_on_output();
   std::string character_;
   Utf8Reader reader_;
 };

@@ -86,7 +86,7 @@ int encode_text(const Arguments& a) {
 int decode_ids(const Arguments& a) {
   const auto vocabulary = find_vocabulary(a.positional[0], PlainFile::kJson);
   const std::string where = input_name(a.positional[1]);
-  const Shown shown = ::isatty(STDOUT_FILENO) == 1 ? Shown::kEscaped : Shown::kAsItIs;
+  const Shown shown = shown_on_output();
   std::string number;
   std::vector<int32_t> ids;
   const auto take = [&] {

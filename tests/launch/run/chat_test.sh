@@ -84,8 +84,15 @@ expect "chat: no such folder" grep -q '^warning: .*/nowhere/at/all' err
 succeeds "chat: many turns, more than the context" talk "$(printf 'What is the question?\\n%.0s' $(seq 12))"
 same "chat: each is answered" 12 "$(grep -c . out)"
 expect "chat: it says that turns are left out" grep -q "^warning: the conversation has [0-9]* tokens of the model's 64; its oldest turns" err
+succeeds "chat: what was said is saved whole" talk "$(printf 'What is the question?\\n%.0s' $(seq 12))/save long.jsonl\n"
+same "chat: 24 messages" 24 "$(grep -o '"role"' long.jsonl | wc -l)"
 succeeds "chat: nothing is said" talk ''
 expect "chat: nothing is answered" test ! -s out
+make_inputs
+succeeds "a model of characters" lockstep train text.yaml run.dir=characters train.steps=1
+printf 'the cat \xe6\xbc\xa2\n\n/reset\nthe Zebra\n' >unknown.txt
+succeeds "chat: characters that the model has not" bash -c "'$binary' chat characters --template plain --tokens 3 <unknown.txt"
+same "chat: each such message is refused, and the conversation goes on" 2 "$(grep -c "^warning: .*not in the dataset's vocabulary" err)"
 
 # A model's own tokens for the end: of generation_config.json of the folder that a run began with.
 succeeds "export" lockstep checkpoint export chat chat.hf --to hf
