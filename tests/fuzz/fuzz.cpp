@@ -65,6 +65,12 @@ void write_file(const std::string& path, std::string_view bytes) {
   expect(out.good(), path, ": cannot be written");
 }
 
+std::vector<std::string_view> with_json_words(const std::vector<std::string_view>& more) {
+  std::vector<std::string_view> out{"{", "}", "[", "]", ",", ":", "\"", "null", "true", "false", "-1", "0"};
+  out.insert(out.end(), more.begin(), more.end());
+  return out;
+}
+
 size_t mutate_with_words(uint8_t* data, size_t size, size_t capacity, unsigned seed,
                          const std::vector<std::string_view>& words) {
   std::minstd_rand random(seed);

@@ -69,6 +69,8 @@ std::string make_folder();
 std::string scratch(const std::string& name);
 void write_file(const std::string& path, std::string_view bytes);
 
+// The words of any JSON, and these.
+std::vector<std::string_view> with_json_words(const std::vector<std::string_view>& more);
 // One mutation: at times one of `words` is put in, or takes the place of bytes; otherwise LLVMFuzzerMutate.
 size_t mutate_with_words(uint8_t* data, size_t size, size_t capacity, unsigned seed,
                          const std::vector<std::string_view>& words);

@@ -144,11 +144,7 @@ std::string BytePairs::prepared(std::string_view text, bool special_tokens) cons
 std::string first_difference(const BytePairs& there, const BytePairs& here) {
   const BpeTables &a = there.tables(), &b = here.tables();
   if (a == b) return "";
-  const auto [x, y] = std::mismatch(a.tokens.begin(), a.tokens.end(), b.tokens.begin(), b.tokens.end());
-  if (x != a.tokens.end() || y != b.tokens.end())
-    return str("token ", x - a.tokens.begin(), " is ", x == a.tokens.end() ? "nothing" : quoted_token(*x),
-               " there and ", y == b.tokens.end() ? "nothing" : quoted_token(*y), " here (vocabularies of ",
-               there.size(), " and ", here.size(), " tokens)");
+  if (std::string tokens = first_token_difference(a.tokens, b.tokens); !tokens.empty()) return tokens;
   const auto [m, n] = std::mismatch(a.merges.begin(), a.merges.end(), b.merges.begin(), b.merges.end());
   if (m != a.merges.end() || n != b.merges.end() || a.ignore_merges != b.ignore_merges)
     return str("the tokens are the same, but merge ", m - a.merges.begin(), " differs");

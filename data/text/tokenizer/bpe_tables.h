@@ -41,6 +41,8 @@ std::string to_alphabet(std::string_view bytes);
 std::optional<std::string> from_alphabet(std::string_view text);
 uint32_t alphabet_character(uint8_t byte);
 
+// The first token that differs between two lists; empty where they are the same.
+std::string first_token_difference(const std::vector<std::string>& there, const std::vector<std::string>& here);
 std::string quoted_token(std::string_view text);  // for messages: 'in quotes', control characters escaped
 
 }  // namespace lockstep

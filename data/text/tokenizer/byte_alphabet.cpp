@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "core/base/error.h"
@@ -35,6 +36,14 @@ const Alphabet& alphabet() {
 uint32_t alphabet_character(uint8_t byte) { return alphabet().character[byte]; }
 
 std::string quoted_token(std::string_view text) { return str("'", escaped(text, Lines::kEscape), "'"); }
+
+std::string first_token_difference(const std::vector<std::string>& there, const std::vector<std::string>& here) {
+  const auto [x, y] = std::mismatch(there.begin(), there.end(), here.begin(), here.end());
+  if (x == there.end() && y == here.end()) return "";
+  return str("token ", x - there.begin(), " is ", x == there.end() ? "nothing" : quoted_token(*x), " there and ",
+             y == here.end() ? "nothing" : quoted_token(*y), " here (vocabularies of ", there.size(), " and ",
+             here.size(), " tokens)");
+}
 
 std::string to_alphabet(std::string_view bytes) {
   std::string out;

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/plain_file.h"
 #include "core/io/json.h"
+#include "data/text/tokenizer/file_parts.h"
 #include "data/text/tokenizer/normalizer.h"
 #include "data/text/tokenizer/pieces.h"
 #include "data/text/tokenizer/unicode_8.h"
@@ -19,17 +20,12 @@ namespace {
 constexpr int64_t kLargestFile = 64 << 20;
 
 // Reads the parts of one tokenizer.json, and refuses what cannot be kept to.
-class JsonReader {
+class JsonReader : TokenizerJson {
  public:
-  explicit JsonReader(std::string_view where) : where_(where) {}
+  using TokenizerJson::TokenizerJson;
 
   BpeTables read(std::string_view text, LengthRules rules) {
-    const JsonObject whole = object(text, "is no JSON object, or has a key twice");
-    for (const char* key : {"truncation", "padding"})
-      if (rules == LengthRules::kRefuse && !is_absent(whole, key))
-        refuse(true, "has \"", key, "\": ", json_text_of(*find_member(whole, key)).substr(0, 200),
-               ", which is not applied to texts; give --whole-texts to encode them whole, or make \"", key,
-               "\" null in a copy of the file");
+    const JsonObject whole = TokenizerJson::whole(text, rules);
     // Such a file has other parts that are not supported, too.
     const auto model = parse_json_object(list_or_object(whole, "model"));
     refuse(model && json_bool(*model, "byte_fallback").value_or(false),
@@ -47,21 +43,9 @@ class JsonReader {
 
   // {"token": id, ...}
   void read_tokens(std::string_view text) {
-    const JsonObject list = object(text, "has a vocabulary that is no JSON object, or has a token twice");
-    int64_t largest = -1;
-    for (const auto& [token, value] : list) {
-      const int64_t* id = std::get_if<int64_t>(&value);
-      refuse(!id || *id < 0 || *id >= kMostBpeTokens, "token ", quoted_token(token), " has an id that is none");
-      largest = std::max(largest, *id);
-    }
-    texts_.resize(static_cast<size_t>(largest + 1));
-    for (const auto& [token, value] : list) {
-      std::string& place = texts_[static_cast<size_t>(std::get<int64_t>(value))];
-      refuse(token.empty(), "has an empty token");
-      refuse(!place.empty(), "tokens ", quoted_token(place), " and ", quoted_token(token), " have the same id");
-      place = token;
-      ids_.emplace(token, static_cast<int32_t>(std::get<int64_t>(value)));
-    }
+    texts_ = tokens_by_id(text, kMostBpeTokens);
+    for (size_t i = 0; i < texts_.size(); ++i)
+      if (!texts_[i].empty()) ids_.emplace(texts_[i], static_cast<int32_t>(i));
   }
   void add_merge(std::string_view left, std::string_view right) {
     const auto a = ids_.find(std::string(left)), b = ids_.find(std::string(right));
@@ -109,43 +93,8 @@ class JsonReader {
     }
   }
   BpeTables& tables() { return tables_; }
-  std::string_view where() const { return where_; }
 
  private:
-  template <class... What>
-  void refuse(bool is, const What&... what) const {
-    require(!is, ExitCode::kBadData, where_, ": ", what...);
-  }
-  JsonObject object(std::string_view text, std::string_view otherwise) const {
-    auto found = parse_json_object(text);
-    refuse(!found, otherwise);
-    return std::move(*found);
-  }
-  static bool is_absent(const JsonObject& of, std::string_view key) {
-    const JsonValue* v = find_member(of, key);
-    return !v || std::holds_alternative<std::nullptr_t>(*v);
-  }
-  // The JSON of a list or an object; empty for anything else, which no parser takes.
-  static std::string_view list_or_object(const JsonValue* v) {
-    const auto* text = v ? std::get_if<JsonText>(v) : nullptr;
-    return text ? std::string_view(text->text) : std::string_view();
-  }
-  static std::string_view list_or_object(const JsonObject& of, std::string_view key) {
-    return list_or_object(find_member(of, key));
-  }
-  JsonObject member_object(const JsonObject& of, std::string_view key) const {
-    return object(list_or_object(of, key), str("has no object \"", key, "\""));
-  }
-  std::vector<JsonValue> member_list(const JsonObject& of, std::string_view key) const {
-    auto found = parse_json_array(list_or_object(of, key));
-    refuse(!found, "has no list \"", key, "\"");
-    return std::move(*found);
-  }
-  std::string type_of(const JsonObject& of, std::string_view key) const {
-    const auto found = parse_json_object(list_or_object(of, key));
-    return found ? text_of(*found, "type") : "of no type";
-  }
-
   void read_normalizer(const JsonObject& normalizer) {
     if (text_of(normalizer, "type") == "Sequence") {
       const std::vector<JsonValue> parts = member_list(normalizer, "normalizers");
@@ -278,7 +227,6 @@ class JsonReader {
     return str("(?![", later, "])[\\p{P}$+<=>^`|~\u166D\U000111C9]");
   }
 
-  std::string_view where_;
   bool plain_tokens_ = false;  // added tokens that are not special
   BpeTables tables_;
   std::vector<std::string> texts_;  // of each id, as the file has it
@@ -298,13 +246,9 @@ std::shared_ptr<const BytePairs> parse_tables(std::string_view vocabulary, std::
                                               std::string_view where) {
   JsonReader reader(where);
   reader.read_tokens(vocabulary);
-  for (size_t at = 0; at < merges.size();) {
-    const size_t end = std::min(merges.find('\n', at), merges.size());
-    std::string_view line = merges.substr(at, end - at);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    if (!line.empty() && !(at == 0 && line.starts_with("#version"))) reader.add_merge(line);
-    at = end + 1;
-  }
+  const std::vector<std::string_view> lines = lines_of(merges);
+  for (size_t i = 0; i < lines.size(); ++i)
+    if (!lines[i].empty() && !(i == 0 && lines[i].starts_with("#version"))) reader.add_merge(lines[i]);
   reader.find_special_tokens();
   reader.translate();
   reader.tables().patterns.emplace_back(named_pattern("gpt2"));

@@ -2,26 +2,20 @@
 
 #include <algorithm>
 
-#include "core/base/error.h"
-#include "core/io/json.h"
+#include "data/text/tokenizer/file_parts.h"
 #include "data/text/valid_text.h"
 
 namespace lockstep {
 namespace {
 
-class WordPieceReader {
+class WordPieceReader : TokenizerJson {
  public:
-  explicit WordPieceReader(std::string_view where) : where_(where) {}
+  using TokenizerJson::TokenizerJson;
 
   WordPieceTables read(std::string_view text, LengthRules rules) {
-    const JsonObject whole = object(text, "is no JSON object, or has a key twice");
-    for (const char* key : {"truncation", "padding"})
-      if (rules == LengthRules::kRefuse && !is_absent(whole, key))
-        refuse(true, "has \"", key, "\": ", json_text_of(*find_member(whole, key)).substr(0, 200),
-               ", which is not applied to texts; give --whole-texts to encode them whole, or make \"", key,
-               "\" null in a copy of the file");
+    const JsonObject whole = TokenizerJson::whole(text, rules);
     read_model(member_object(whole, "model"));
-    if (!is_absent(whole, "added_tokens")) read_added(list(text_at(whole, "added_tokens"), "added_tokens"));
+    if (!is_absent(whole, "added_tokens")) read_added(member_list(whole, "added_tokens"));
     if (!is_absent(whole, "normalizer")) read_normalizer(member_object(whole, "normalizer"));
     const JsonObject split = only_part(
         is_absent(whole, "pre_tokenizer") ? JsonObject{} : member_object(whole, "pre_tokenizer"), "pretokenizers");
@@ -38,41 +32,12 @@ class WordPieceReader {
   }
 
  private:
-  template <class... What>
-  void refuse(bool is, const What&... what) const {
-    require(!is, ExitCode::kBadData, where_, ": ", what...);
-  }
-  JsonObject object(std::string_view text, std::string_view otherwise) const {
-    auto found = parse_json_object(text);
-    refuse(!found, otherwise);
-    return std::move(*found);
-  }
-  static bool is_absent(const JsonObject& of, std::string_view key) {
-    const JsonValue* v = find_member(of, key);
-    return !v || std::holds_alternative<std::nullptr_t>(*v);
-  }
-  static std::string_view json_in(const JsonValue& v) {
-    const auto* text = std::get_if<JsonText>(&v);
-    return text ? std::string_view(text->text) : std::string_view();
-  }
-  static std::string_view text_at(const JsonObject& of, std::string_view key) {
-    const JsonValue* v = find_member(of, key);
-    return v ? json_in(*v) : std::string_view();
-  }
-  JsonObject member_object(const JsonObject& of, std::string_view key) const {
-    return object(text_at(of, key), str("has no object \"", key, "\""));
-  }
-  std::vector<JsonValue> list(std::string_view text, std::string_view key) const {
-    auto found = parse_json_array(text);
-    refuse(!found, "has no list \"", key, "\"");
-    return std::move(*found);
-  }
   // Of a Sequence of one part that part, of an empty one nothing.
   JsonObject only_part(JsonObject part, std::string_view parts) const {
     if (text_of(part, "type") != "Sequence") return part;
-    const std::vector<JsonValue> all = list(text_at(part, parts), parts);
+    const std::vector<JsonValue> all = member_list(part, parts);
     refuse(all.size() > 1, "has a Sequence of ", all.size(), " ", parts, "; with WordPiece one is supported");
-    return all.empty() ? JsonObject{} : object(json_in(all[0]), str("has ", parts, " that are no objects"));
+    return all.empty() ? JsonObject{} : object(list_or_object(&all[0]), str("has ", parts, " that are no objects"));
   }
 
   void read_model(const JsonObject& model) {
@@ -81,29 +46,13 @@ class WordPieceReader {
     if (!is_absent(model, "unk_token")) tables_.unknown = text_of(model, "unk_token");
     if (!is_absent(model, "continuing_subword_prefix")) tables_.prefix = text_of(model, "continuing_subword_prefix");
     tables_.longest_word = integer_of(model, "max_input_chars_per_word", 100);
-    const JsonObject vocabulary =
-        object(text_at(model, "vocab"), "has a vocabulary that is no JSON object, or has a token twice");
-    int64_t largest = -1;
-    for (const auto& [token, value] : vocabulary) {
-      const int64_t* id = std::get_if<int64_t>(&value);
-      refuse(!id || *id < 0 || *id >= kMostBpeTokens, "token ", quoted_token(token), " has an id that is none");
-      largest = std::max(largest, *id);
-    }
-    // A list with gaps must not cost memory.
-    refuse(largest >= static_cast<int64_t>(vocabulary.size()) + kMostGaps, "leaves ids without a token");
-    tables_.tokens.resize(static_cast<size_t>(largest + 1));
-    for (const auto& [token, value] : vocabulary) {
-      std::string& place = tables_.tokens[static_cast<size_t>(std::get<int64_t>(value))];
-      refuse(token.empty(), "has an empty token");
-      refuse(!place.empty(), "tokens ", quoted_token(place), " and ", quoted_token(token), " have the same id");
-      place = token;
-    }
+    tables_.tokens = tokens_by_id(list_or_object(model, "vocab"), kMostGaps);
   }
 
   void read_added(const std::vector<JsonValue>& tokens) {
     const size_t model = tables_.tokens.size();
     for (const JsonValue& value : tokens) {
-      const JsonObject token = object(json_in(value), "has an added token that is no JSON object");
+      const JsonObject token = object(list_or_object(&value), "has an added token that is no JSON object");
       AddedToken a;
       a.text = json_text(token, "content", where_);
       const int64_t id = json_int(token, "id", where_);
@@ -151,7 +100,7 @@ class WordPieceReader {
     const std::string type = text_of(post, "type");
     if (type == "BertProcessing") {
       for (const auto& [key, to] : {std::pair("cls", &tables_.before), std::pair("sep", &tables_.after)}) {
-        const std::vector<JsonValue> pair = list(text_at(post, key), key);
+        const std::vector<JsonValue> pair = member_list(post, key);
         refuse(pair.size() != 2, "has a post-processor whose \"", key, "\" is no token and its id");
         to->push_back(id_in(pair[1]));
       }
@@ -161,15 +110,15 @@ class WordPieceReader {
            "; with WordPiece BertProcessing and TemplateProcessing are supported");
     const JsonObject special = member_object(post, "special_tokens");
     bool behind = false;
-    for (const JsonValue& value : list(text_at(post, "single"), "single")) {
-      const JsonObject part = object(json_in(value), "has a part of a template that is no object");
+    for (const JsonValue& value : member_list(post, "single")) {
+      const JsonObject part = object(list_or_object(&value), "has a part of a template that is no object");
       if (find_member(part, "Sequence")) {
         refuse(behind, "has a template with two texts for one");
         behind = true;
         continue;
       }
       const std::string name = text_of(member_object(part, "SpecialToken"), "id");
-      for (const JsonValue& id : list(text_at(member_object(special, name), "ids"), "ids"))
+      for (const JsonValue& id : member_list(member_object(special, name), "ids"))
         (behind ? tables_.after : tables_.before).push_back(id_in(id));
     }
     refuse(!behind, "has a template without the text");
@@ -177,7 +126,6 @@ class WordPieceReader {
 
   static constexpr int64_t kMostGaps = 1 << 16;
 
-  std::string_view where_;
   WordPieceTables tables_;
 };
 
@@ -204,19 +152,6 @@ std::string template_json(const WordPieceTables& t) {
              ",{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}", second, "],\"special_tokens\":{", special, "}}");
 }
 
-// The lines of a text, without their ends.
-std::vector<std::string> lines_of(std::string_view text) {
-  std::vector<std::string> out;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    std::string_view line = text.substr(at, end - at);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    out.emplace_back(line);
-    at = end + 1;
-  }
-  return out;
-}
-
 }  // namespace
 
 std::shared_ptr<const WordPieces> parse_word_piece_json(std::string_view text, std::string_view where,
@@ -229,7 +164,7 @@ std::shared_ptr<const WordPieces> parse_vocab_txt(std::string_view text, std::st
   const int64_t invalid = first_invalid(text, TextEncoding::kUtf8);
   require(invalid < 0, ExitCode::kBadData, where, ": byte ", invalid, " is not valid UTF-8");
   WordPieceTables t;
-  t.tokens = lines_of(text);
+  for (std::string_view line : lines_of(text)) t.tokens.emplace_back(line);
   const auto id_of = [&](std::string_view token) {
     const auto found = std::find(t.tokens.begin(), t.tokens.end(), token);
     return found == t.tokens.end() ? -1 : static_cast<int32_t>(found - t.tokens.begin());

@@ -216,11 +216,7 @@ const std::string& WordPieces::json() const {
 std::string first_difference(const WordPieces& there, const WordPieces& here) {
   const WordPieceTables &a = there.tables(), &b = here.tables();
   if (a == b) return "";
-  const auto [x, y] = std::mismatch(a.tokens.begin(), a.tokens.end(), b.tokens.begin(), b.tokens.end());
-  if (x != a.tokens.end() || y != b.tokens.end())
-    return str("token ", x - a.tokens.begin(), " is ", x == a.tokens.end() ? "nothing" : quoted_token(*x),
-               " there and ", y == b.tokens.end() ? "nothing" : quoted_token(*y), " here (vocabularies of ",
-               there.size(), " and ", here.size(), " tokens)");
+  if (std::string tokens = first_token_difference(a.tokens, b.tokens); !tokens.empty()) return tokens;
   if (!(a.rules == b.rules))
     return "the tokens are the same, but one of them normalises text in another way (lower case, accents)";
   return "the tokens are the same, but the added tokens, what a text is put between, or the limits of words differ";
