@@ -49,12 +49,11 @@ double f1(const ClassCount& c) { return ratio(2 * c.right, c.labels + c.predicte
 double overlap(const ClassCount& c) { return ratio(c.right, c.labels + c.predicted - c.right); }
 
 using OfClass = double (*)(const ClassCount&);
-using Counting = void (*)(const Tensor&, const Batch&, Confusion&);
 
 bool occurs(const ClassCount& c) { return c.labels > 0 || c.predicted > 0; }
 
 // The mean over the classes that occur or are predicted.
-Metric mean_over_classes(std::string name, Counting count, OfClass of) {
+Metric mean_over_classes(std::string name, CountPredictions* count, OfClass of) {
   return {.name = name,
           .count = count,
           .of_counts =
@@ -69,7 +68,7 @@ Metric mean_over_classes(std::string name, Counting count, OfClass of) {
 }
 
 // "f1_of_classes": a figure f1/C for each class that occurs or is predicted.
-Metric of_each_class(const std::string& name, Counting count, OfClass of) {
+Metric of_each_class(const std::string& name, CountPredictions* count, OfClass of) {
   return {.name = name + "_of_classes",
           .count = count,
           .of_counts =
@@ -84,7 +83,7 @@ Metric of_each_class(const std::string& name, Counting count, OfClass of) {
 }
 
 // Figures of its own it has none: the counts are what an evaluation reports.
-Metric confusion(Counting count) {
+Metric confusion(CountPredictions* count) {
   return {
       .name = "confusion", .count = count, .of_counts = [](const Confusion&) { return Figures{}; }, .on_request = true};
 }

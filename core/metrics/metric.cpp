@@ -67,9 +67,14 @@ std::string one_class_warning(const Confusion& confusion) {
              " classes: the accuracy is that class's share of the labels, ", only.right, " of ", all);
 }
 
-Metric metric_named(const std::vector<Metric>& all, const std::string& name) {
+const Metric* find_metric(const std::vector<Metric>& all, const std::string& name) {
   const auto found = std::find_if(all.begin(), all.end(), [&](const Metric& m) { return m.name == name; });
-  check(found != all.end(), "there is no metric ", name);
+  return found == all.end() ? nullptr : &*found;
+}
+
+Metric metric_named(const std::vector<Metric>& all, const std::string& name) {
+  const Metric* found = find_metric(all, name);
+  check(found != nullptr, "there is no metric ", name);
   return *found;
 }
 
@@ -77,11 +82,10 @@ std::vector<Metric> chosen_metrics(const std::vector<Metric>& all, const std::ve
                                    const std::string& place) {
   std::vector<Metric> out;
   for (const std::string& name : names) {
-    const auto found = std::find_if(all.begin(), all.end(), [&](const Metric& m) { return m.name == name; });
+    const Metric* found = find_metric(all, name);
     std::string there;
-    if (found == all.end())
-      for (const Metric& m : all) there += str(there.empty() ? "" : ", ", m.name);
-    require(found != all.end(), ExitCode::kConfig, place, ": there is no metric '", name,
+    for (const Metric& m : all) there += str(there.empty() ? "" : ", ", m.name);
+    require(found != nullptr, ExitCode::kConfig, place, ": there is no metric '", name,
             there.empty() ? str("': this task has none") : str("' here; there are ", there));
     out.push_back(*found);
   }
@@ -98,7 +102,7 @@ Metric accuracy() {
 }
 
 std::vector<Metric> number_metrics(double unit) {
-  // visit(found, wanted) for each number; false where there are no targets, one for each number.
+  // visit(found, wanted, index) for each number; returns how many: 0 where there are no targets, one for each number.
   const auto each = [unit](const Tensor& output, const Batch& batch, const auto& visit) {
     const Tensor* targets = batch.find(kTargets);
     if (!targets || !is_floating(output.dtype()) || output.numel() != targets->numel()) return int64_t{0};

@@ -46,6 +46,9 @@ std::vector<ClassCount> by_class(const Confusion& confusion);  // of the output'
 
 using Figures = std::vector<std::pair<std::string, double>>;  // by name
 
+// Adds a micro-batch to the counts; leaves them alone where it does not apply.
+using CountPredictions = void(const Tensor& output, const Batch& batch, Confusion& confusion);
+
 struct Metric {
   std::string name;  // "accuracy": of the keys val_NAME of metrics.jsonl and NAME of `lockstep eval`
   // One of the three kinds is set. `output`: what Task::output() gave.
@@ -57,8 +60,8 @@ struct Metric {
   std::function<std::vector<MetricRow>(const Tensor& output, const Batch& batch, int64_t first)> rows = {};
   // Of all ranks' rows, sorted by score, then sample; nothing: it is left out.
   std::function<std::optional<double>(const std::vector<MetricRow>& sorted)> of_rows = {};
-  // Adds a micro-batch to the counts; leaves them alone where it does not apply.
-  std::function<void(const Tensor& output, const Batch& batch, Confusion& confusion)> count = {};
+  // Metrics that count by the same function share its counts.
+  std::function<CountPredictions> count = {};
   // Of the sums of all ranks' counts, which are not empty. A figure's name follows the metric's: "f1" and, of a class,
   // "f1/3".
   std::function<Figures(const Confusion& confusion)> of_counts = {};
@@ -77,7 +80,8 @@ MetricSum count_correct(const Tensor& output, const Tensor& labels);
 // In words, where all predictions are one class though the labels have several; else empty.
 std::string one_class_warning(const Confusion& confusion);
 
-Metric metric_named(const std::vector<Metric>& all, const std::string& name);  // throws kInternal without it
+const Metric* find_metric(const std::vector<Metric>& all, const std::string& name);  // null where it is not there
+Metric metric_named(const std::vector<Metric>& all, const std::string& name);        // throws kInternal without it
 // Those of `all` that `names` has, in its order; where that is empty, those that need no request. Throws
 // ExitCode::kConfig for a name that is not there, with those that are; `place`: of the key that names them.
 std::vector<Metric> chosen_metrics(const std::vector<Metric>& all, const std::vector<std::string>& names,

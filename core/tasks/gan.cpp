@@ -43,7 +43,7 @@ class GanTask : public Task {
   }
   std::vector<StepPhase> phases() const override { return {{"discriminator"}, {"generator"}}; }
 
-  Tensor output(const Batch& batch) override { return gan_->judged(batch[gan_->reads()[0].name], true); }
+  Tensor output(const Batch& batch) override { return judged(batch, true); }
 
   Tensor loss_of(Tensor output, const Batch& batch) override {
     const int64_t images = output.dim(0) / 2;
@@ -56,11 +56,13 @@ class GanTask : public Task {
 
   Tensor loss(const Batch& batch, size_t phase) override {
     if (phase == 0) return Task::loss(batch, phase);
-    const Tensor output = gan_->judged(batch[gan_->reads()[0].name], false);
+    const Tensor output = judged(batch, false);
     return bce_with_logits(logit_of_data(output), Tensor::full({output.dim(0), 1}, 1));
   }
 
  private:
+  Tensor judged(const Batch& batch, bool both) { return gan_->judged(batch[gan_->reads()[0].name], both); }
+
   std::unique_ptr<Model> model_;
   Gan* gan_;
   TaskContext context_;

@@ -181,10 +181,10 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
                     {"targets", e.targets}};
     for (auto& [name, value] : e.metrics) line.emplace_back(name, value);
     if (comm.rank() == 0 && !e.warning.empty()) log_warning(e.warning);
+    if (comm.rank() == 0) print_out(json_line(line) + "\n");
     fail_together(comm, [&] {
       if (comm.rank() == 0 && !confusion.empty()) write_confusion(confusion, e.confusion);
     });
-    if (comm.rank() == 0) print_out(json_line(line) + "\n");
   });
 }
 

@@ -51,7 +51,12 @@ Confusion confusion_of_all_ranks(const Axis& ranks, const Confusion& mine) {
 class Sums {
  public:
   explicit Sums(const std::vector<Metric>& metrics)
-      : metrics_(metrics), tables_(metrics.size()), counts_(metrics.size()) {}
+      : metrics_(metrics), tables_(metrics.size()), counts_(metrics.size()) {
+    for (const Metric& metric : metrics) {
+      const auto same = [&](const Metric& earlier) { return same_function(earlier.count, metric.count); };
+      counted_by_.push_back(static_cast<size_t>(std::find_if(metrics.begin(), metrics.end(), same) - metrics.begin()));
+    }
+  }
 
   // `at`: the first sample's index in the data.
   void add(int64_t at, double loss, int64_t targets, const Tensor& output, const Batch& batch) {
@@ -60,7 +65,7 @@ class Sums {
       const Metric& metric = metrics_[i];
       const MetricSum part = metric.sum ? metric.sum(output, batch) : MetricSum{};
       row.insert(row.end(), {metric.of_loss ? loss : part.sum, static_cast<double>(part.count)});
-      if (metric.count) metric.count(output, batch, counts_[i]);
+      if (metric.count && counts(i)) metric.count(output, batch, counts_[i]);
       if (metric.rows)
         for (const MetricRow& r : metric.rows(output, batch, at))
           tables_[i].push_back({r.score, static_cast<double>(r.sample), r.outcome, static_cast<double>(r.group)});
@@ -75,8 +80,12 @@ class Sums {
       for (size_t i = 1; i < row.size(); ++i) total[i] += row[i];
     out.targets = static_cast<int64_t>(total[2]);
     out.loss = total[1] / static_cast<double>(out.targets);
+    std::vector<Confusion> confusions(metrics_.size());
     for (size_t i = 0; i < metrics_.size(); ++i)
-      add_metric(ranks, i, total[kBeforeMetrics + 2 * i], total[kBeforeMetrics + 2 * i + 1], out);
+      if (metrics_[i].count && counts(i)) confusions[i] = confusion_of_all_ranks(ranks, counts_[i]);
+    for (size_t i = 0; i < metrics_.size(); ++i)
+      add_metric(ranks, i, confusions[counted_by_[i]], total[kBeforeMetrics + 2 * i], total[kBeforeMetrics + 2 * i + 1],
+                 out);
     return out;
   }
 
@@ -85,14 +94,21 @@ class Sums {
   // sums.
   static constexpr size_t kBeforeMetrics = 3;
 
-  void add_metric(const Axis& ranks, size_t i, double sum, double count, EvalReport& out) const {
+  static bool same_function(const std::function<CountPredictions>& a, const std::function<CountPredictions>& b) {
+    if (&a == &b) return true;
+    CountPredictions* const* one = a.target<CountPredictions*>();
+    CountPredictions* const* other = b.target<CountPredictions*>();
+    return one && other && *one == *other;
+  }
+  bool counts(size_t i) const { return counted_by_[i] == i; }  // for itself, and for those behind it
+
+  void add_metric(const Axis& ranks, size_t i, const Confusion& all, double sum, double count, EvalReport& out) const {
     const Metric& metric = metrics_[i];
     if (metric.count) {
-      Confusion all = confusion_of_all_ranks(ranks, counts_[i]);
       if (all.counts.empty()) return;
       for (auto& figure : metric.of_counts(all)) out.metrics.push_back(std::move(figure));
       if (out.warning.empty()) out.warning = one_class_warning(all);
-      out.confusion = std::move(all);
+      out.confusion = all;
     } else if (metric.rows) {
       std::vector<MetricRow> sorted;
       for (const Row& r : rows_of_all_ranks(ranks, tables_[i], 4))
@@ -109,6 +125,7 @@ class Sums {
   std::vector<Row> rows_;
   std::vector<std::vector<Row>> tables_;  // score, sample, outcome, group
   std::vector<Confusion> counts_;
+  std::vector<size_t> counted_by_;  // of each metric, the first that counts by the same function
 };
 
 }  // namespace

@@ -27,12 +27,11 @@ std::unique_ptr<Model> load_pretrained(const Settings& settings, const TaskSpec&
 
 std::unique_ptr<Model> open_model(const Settings& settings, const std::string& path) {
   const auto other = settings.settings_of_path(path);
-  if (!current_device().has_bytes()) {  // shapes are all that is asked for
-    const bool folder = other->pretrained && is_pretrained(path);
-    return placed_model(*other, folder ? other->pretrained->task : task_of(open_newest(path, false).info));
-  }
-  if (other->pretrained && is_pretrained(path)) return load_pretrained(*other, other->pretrained->task);
-  return load_model(*other, open_newest(path));
+  const bool bytes = current_device().has_bytes();  // else shapes are all that is asked for
+  if (is_pretrained(path))
+    return bytes ? load_pretrained(*other, other->pretrained->task) : placed_model(*other, other->pretrained->task);
+  const Checkpoint checkpoint = open_newest(path, bytes);
+  return bytes ? load_model(*other, checkpoint) : placed_model(*other, task_of(checkpoint.info));
 }
 
 std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& checkpoint, bool averages) {

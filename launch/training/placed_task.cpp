@@ -31,14 +31,14 @@ PlacedTask::PlacedTask(const Settings& settings, const Datasets& data, Communica
     task_ = build_task(settings_, shapes);
     metrics();  // refuses names that are not there
   });
-  describe(shapes);
+  describe();
   fail_together(comm_, [&] { place(); });
   preflight();
   fail_together(comm_, [&] { require_targets(use); });
 }
 
 // What a checkpoint says of the run, as far as it is known before the model is distributed.
-void PlacedTask::describe(const TaskSpec& shapes) {
+void PlacedTask::describe() {
   info_.dataset = to_hex(data_.train->identity());
   info_.samples = data_.samples;
   // Frozen parameters of files are named by their hash, wherever these lie.
@@ -143,8 +143,7 @@ std::vector<Metric> PlacedTask::metrics(const std::vector<std::string>& more) co
   const std::string place = settings_.config.place("train.metrics");
   std::vector<Metric> out = chosen_metrics(all, settings_.train.metrics, place);
   const auto add = [&](const std::string& name, const std::string& its_place) {
-    if (std::none_of(out.begin(), out.end(), [&](const Metric& m) { return m.name == name; }))
-      out.push_back(chosen_metrics(all, {name}, its_place)[0]);
+    if (!find_metric(out, name)) out.push_back(chosen_metrics(all, {name}, its_place)[0]);
   };
   for (const std::string& name : more) add(name, place);
   if (settings_.train.best.metric != "loss")

@@ -52,7 +52,7 @@ class PlacedTask {
   std::vector<Metric> metrics(const std::vector<std::string>& more = {}) const;
 
  private:
-  void describe(const TaskSpec& shapes);
+  void describe();
   void place();
   void preflight() const;
   void require_targets(Use use) const;
