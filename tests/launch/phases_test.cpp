@@ -7,9 +7,7 @@
 #include "core/nn/layers.h"
 #include "core/ops/ops.h"
 #include "core/tasks/model_task.h"
-#include "launch/training/shared_data.h"
-#include "launch/training/trainer.h"
-#include "tests/support/run_ranks.h"
+#include "tests/support/trained_run.h"
 
 namespace lockstep {
 namespace {
@@ -98,50 +96,27 @@ std::unique_ptr<Settings> settings_for(int ranks, const std::vector<std::string>
   return load_settings(app, std::move(tree), ranks);
 }
 
-struct Result {
-  Hash128 digest;
-  std::vector<StepReport> reports;
-  std::map<std::string, std::vector<double>> before, after;  // of rank 0, where it has all
-  double validation = 0;
-};
-
 std::map<std::string, std::vector<double>> values_of(const Trainer& trainer) {
   std::map<std::string, std::vector<double>> out;
   for (const StateEntry& e : trainer.state()) out[e.name] = e.data.to_vector();
   return out;
 }
 
+struct Result : testing::TrainedRun {
+  std::map<std::string, std::vector<double>> before, after;  // of rank 0, where it has all
+};
+
 Result train(int ranks, const std::vector<std::string>& more, int steps = 4) {
-  const auto settings = settings_for(ranks, more);
-  SharedData data(*settings);
-  std::vector<Hash128> digests(static_cast<size_t>(ranks));
   Result out;
-  testing::run_ranks(ranks, [&](Communicator& comm) {
-    Trainer trainer(*settings, data.open(comm), comm);
-    if (comm.rank() == 0) out.before = values_of(trainer);
-    for (int i = 0; i < steps; ++i) {
-      const StepReport r = trainer.step();
-      if (comm.rank() == 0) out.reports.push_back(r);
-    }
-    digests[static_cast<size_t>(comm.rank())] = digest_of(trainer.entries_to_save());
-    if (comm.rank() == 0) out.after = values_of(trainer);
-    const EvalReport e = trainer.evaluate();
-    if (comm.rank() == 0) out.validation = e.loss;
-  });
-  for (const Hash128& d : digests) out.digest += d;
+  const auto settings = settings_for(ranks, more);
+  static_cast<testing::TrainedRun&>(out) = testing::train_run(
+      *settings, ranks, steps,
+      [&](const Trainer& trainer, int64_t step) { (step == 0 ? out.before : out.after) = values_of(trainer); });
   return out;
 }
 
 void expect_one_digest(const std::vector<std::string>& keys) {
-  const Result one = train(1, keys);
-  for (int ranks : {1, 2, 3, 4})
-    for (const char* level : {"none", "optimizer", "gradients", "parameters"}) {
-      std::vector<std::string> more = keys;
-      more.push_back(str("sharding.level=", level));
-      const Result several = train(ranks, more);
-      EXPECT_EQ(several.digest, one.digest) << ranks << " ranks, " << level;
-      EXPECT_EQ(several.validation, one.validation) << ranks << " ranks, " << level;
-    }
+  testing::expect_one_run([](int ranks, const auto& more) { return train(ranks, more); }, keys);
 }
 
 TEST(Phases, HaveTheSameBitsEverywhere) { expect_one_digest({}); }

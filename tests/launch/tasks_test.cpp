@@ -8,10 +8,8 @@
 #include "core/ops/ops.h"
 #include "core/tasks/model_task.h"
 #include "launch/training/run.h"
-#include "launch/training/shared_data.h"
-#include "launch/training/trainer.h"
 #include "tests/support/files.h"
-#include "tests/support/run_ranks.h"
+#include "tests/support/trained_run.h"
 
 namespace lockstep {
 namespace {
@@ -108,43 +106,12 @@ std::unique_ptr<Settings> settings_for(int ranks, const std::vector<std::string>
   return load_settings(app(), std::move(tree), ranks);
 }
 
-struct Result {
-  Hash128 digest;
-  std::vector<double> losses;
-  double validation = 0;
-};
-
-Result train(int ranks, const std::vector<std::string>& more) {
+testing::TrainedRun train(int ranks, const std::vector<std::string>& more) {
   const auto settings = settings_for(ranks, more);
-  SharedData data(*settings);
-  std::vector<Hash128> digests(static_cast<size_t>(ranks));
-  Result out;
-  testing::run_ranks(ranks, [&](Communicator& comm) {
-    Trainer trainer(*settings, data.open(comm), comm);
-    for (int64_t i = 0; i < settings->train.steps; ++i) {
-      const StepReport r = trainer.step();
-      if (comm.rank() == 0) out.losses.push_back(r.result.loss);
-    }
-    digests[static_cast<size_t>(comm.rank())] = digest_of(trainer.entries_to_save());
-    const EvalReport e = trainer.evaluate();
-    if (comm.rank() == 0) out.validation = e.loss;
-  });
-  for (const Hash128& d : digests) out.digest += d;
-  return out;
+  return testing::train_run(*settings, ranks, settings->train.steps);
 }
 
-void expect_one_digest(const std::vector<std::string>& keys) {
-  const Result one = train(1, keys);
-  for (int ranks : {1, 2, 3, 4})
-    for (const char* level : {"none", "optimizer", "gradients", "parameters"}) {
-      std::vector<std::string> more = keys;
-      more.push_back(str("sharding.level=", level));
-      const Result several = train(ranks, more);
-      EXPECT_EQ(several.digest, one.digest) << ranks << " ranks, " << level;
-      EXPECT_EQ(several.losses, one.losses) << ranks << " ranks, " << level;
-      EXPECT_EQ(several.validation, one.validation) << ranks << " ranks, " << level;
-    }
-}
+void expect_one_digest(const std::vector<std::string>& keys) { testing::expect_one_run(train, keys); }
 
 TEST(GlobalBatch, HasTheSameBitsEverywhere) { expect_one_digest({"task.name=attract"}); }
 TEST(GlobalBatch, HasTheSameBitsEverywhereWithDropout) {
@@ -161,7 +128,7 @@ TEST(GlobalBatch, IsOfAllSamplesWhateverTheMicroBatches) {
   const auto with = [&](const char* micro) {
     std::vector<std::string> more = keys;
     more.push_back(micro);
-    return train(1, more).losses;
+    return train(1, more).losses();
   };
   const std::vector<double> whole = with("batch.micro=12"), parts = with("batch.micro=3");
   ASSERT_EQ(whole.size(), 3u);
