@@ -15,7 +15,7 @@
 namespace lockstep {
 
 // By name, this rank's share of each tensor's digest: the shares of all ranks add up to digest_of() the whole tensor.
-// Where no region cuts a chunk, ranks exchange nothing but that.
+// Where no region cuts a chunk, ranks exchange an empty list of names, and nothing else.
 std::map<std::string, Hash128> digest_shares(const std::vector<StateEntry>& entries, Communicator& comm);
 
 // By name, the sum of squares of each tensor's elements, the same on all ranks: fp64 sums of chunks, added in the tree

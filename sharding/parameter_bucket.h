@@ -44,10 +44,9 @@ class ParameterBucket final : public SlotGroup {
   void release();
 
   IndexRange slice() const { return slice_; }  // of the flat buffer, that this rank keeps
-  IndexRange part() const {
-    return part_of(mesh_.data().index);
-  }                                    // that it sums: its share of the slice among replicas
-  IndexRange part_of(int rank) const;  // along the data axis
+  // That this rank sums: its share of the slice among replicas; part_of() of another one along the data axis.
+  IndexRange part() const { return part_of(mesh_.data().index); }
+  IndexRange part_of(int rank) const;
   // What of a tensor over slice() belongs to parameter `index`; empty where this rank has no part of it.
   Tensor of_slice(const Tensor& slice_tensor, size_t index) const;
 

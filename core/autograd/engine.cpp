@@ -1,4 +1,4 @@
-// The pass: counts edges, then pops ready nodes, latest first. No recursion anywhere.
+// The backward pass: counts edges, then pops ready nodes, latest first. No recursion anywhere.
 #include <algorithm>
 #include <atomic>
 #include <limits>

@@ -46,12 +46,9 @@ Shape parse_shape(const std::string& text, std::string_view where) {
   require(elements < 1e18, ExitCode::kBadData, where, ": shape '", text, "' is larger than any tensor");
   return out;
 }
-bool has(const JsonObject& object, std::string_view key) {
-  return std::any_of(object.begin(), object.end(), [&](const auto& member) { return member.first == key; });
-}
 Region parse_region(const JsonObject& o, const std::string& name, std::string_view where) {
   const Shape shape = parse_shape(json_text(o, "shape", where), where);
-  if (!has(o, "begin") && !has(o, "extent")) return shape;
+  if (!find_member(o, "begin") && !find_member(o, "extent")) return shape;
   const Shape begin = parse_shape(json_text(o, "begin", where), where),
               extent = parse_shape(json_text(o, "extent", where), where);
   require(is_box_of(shape, begin, extent), ExitCode::kBadData, where, ": tensor ", name, ": a box from ", begin,
@@ -95,10 +92,6 @@ std::string line_of(const JsonObject& object, std::string_view key, std::string_
           "\" holds control characters: '", escaped(text, Lines::kEscape), "'");
   return text;
 }
-
-}  // namespace
-
-namespace {
 
 // Do the regions of a tensor cover it once? They are of one shape, and no two of them are the same. Their number is
 // bounded since each is compared with all.
@@ -248,12 +241,16 @@ void write_manifest(const std::string& pending, const CheckpointInfo& info, cons
   sync_folder_of(path);
 }
 
-Checkpoint open_checkpoint(const std::string& dir) {
-  std::error_code error;
-  require(fs::is_directory(dir, error), ExitCode::kMissingInput, dir, ": there is no such checkpoint");
-  const std::string path = str(dir, "/", kManifest);
-  const std::string manifest = read_manifest(dir);
-  // Three pieces: a line, a list, and the hash of both, which is checked before anything is made of them.
+namespace {
+
+// A manifest is a line, a list, and the hash of both, which is checked before anything is made of them.
+struct ManifestText {
+  JsonObject head;
+  std::string_view list;  // of the manifest
+  int64_t version = 0;
+};
+
+ManifestText checked_text(const std::string& manifest, const std::string& path) {
   const size_t hash_at = manifest.size() - std::min(manifest.size(), manifest_end("").size());
   const std::string_view text = std::string_view(manifest).substr(0, hash_at);
   const size_t list_at = text.find('\n');
@@ -268,56 +265,41 @@ Checkpoint open_checkpoint(const std::string& dir) {
   require(version >= 1, ExitCode::kBadData, path, ": there is no format version ", version);
   require(version <= kVersionOfBoxes, ExitCode::kBadData, path, ": format version ", version, ", written by lockstep ",
           line_of(*head, "writer", path), "; this program reads up to ", kVersionOfBoxes, ": use a newer one");
-  Checkpoint c;
-  c.dir = dir;
-  CheckpointInfo& i = c.info;
-  i.writer = line_of(*head, "writer", path);
-  i.step = json_int(*head, "step", path);
-  i.epoch = json_int(*head, "epoch", path);
-  i.position = json_int(*head, "position", path);
-  i.updates = json_int(*head, "updates", path);
-  i.skipped_in_row = json_int(*head, "skipped_in_row", path);
-  i.skipped = json_int(*head, "skipped", path);
-  i.dataset = line_of(*head, "dataset", path);
-  i.isa = line_of(*head, "isa", path);
-  i.ranks = json_int(*head, "ranks", path);
-  c.has_blocks = version >= 5;
-  c.files = c.has_blocks ? json_int(*head, "files", path) : i.ranks;
-  if (version >= 2) {
-    i.loss_scale = json_number(*head, "loss_scale", path);
-    i.good_steps = json_int(*head, "good_steps", path);
-    i.layout = line_of(*head, "layout", path);
-  }
-  ValidationRecord& v = i.validation;  // older ones lack it, and so do those of runs without validation
-  v.finite = json_bool(*head, "validation_finite").value_or(true);
-  if (has(*head, "validation_loss")) v.loss = json_number(*head, "validation_loss", path);
-  if (has(*head, "best_by")) v.metric = line_of(*head, "best_by", path);
-  v.highest = json_bool(*head, "best_is_highest").value_or(false);
-  if (has(*head, "validation_value")) v.value = json_number(*head, "validation_value", path);
+  return {std::move(*head), text.substr(list_at + 1), version};
+}
+
+// Older ones lack it, and so do those of runs without validation.
+ValidationRecord read_validation(const JsonObject& head, const std::string& path) {
+  ValidationRecord v;
+  v.finite = json_bool(head, "validation_finite").value_or(true);
+  if (find_member(head, "validation_loss")) v.loss = json_number(head, "validation_loss", path);
+  if (find_member(head, "best_by")) v.metric = line_of(head, "best_by", path);
+  v.highest = json_bool(head, "best_is_highest").value_or(false);
+  if (find_member(head, "validation_value")) v.value = json_number(head, "validation_value", path);
   const char* best = v.metric.empty() ? "best_validation_loss" : "best_validation_value";
-  if (has(*head, best)) {
-    v.best = json_number(*head, best, path);
-    v.best_step = json_int(*head, "best_validation_step", path);
+  if (find_member(head, best)) {
+    v.best = json_number(head, best, path);
+    v.best_step = json_int(head, "best_validation_step", path);
   }
-  if (has(*head, "evaluations_since_best")) v.since_best = json_int(*head, "evaluations_since_best", path);
-  if (has(*head, "dataset_samples")) i.samples = json_int(*head, "dataset_samples", path);
-  if (has(*head, "phases")) {
-    const int64_t phases = json_int(*head, "phases", path);
-    require(phases >= 1 && phases <= kMostPhases, ExitCode::kBadData, path, ": a step of ", phases, " phases");
-    for (size_t k = 1; k < static_cast<size_t>(phases); ++k) {
-      i.later_updates.push_back(json_int(*head, updates_key(k), path));
-      require(i.later_updates.back() >= 0 && i.later_updates.back() <= kLargestCount, ExitCode::kBadData, path, ": \"",
-              updates_key(k), "\" is ", i.later_updates.back(), "; a number in [0, 2^48] was expected");
-    }
+  if (find_member(head, "evaluations_since_best")) v.since_best = json_int(head, "evaluations_since_best", path);
+  return v;
+}
+
+std::vector<int64_t> read_later_updates(const JsonObject& head, const std::string& path) {
+  std::vector<int64_t> out;
+  if (!find_member(head, "phases")) return out;
+  const int64_t phases = json_int(head, "phases", path);
+  require(phases >= 1 && phases <= kMostPhases, ExitCode::kBadData, path, ": a step of ", phases, " phases");
+  for (size_t k = 1; k < static_cast<size_t>(phases); ++k) {
+    out.push_back(json_int(head, updates_key(k), path));
+    require(out.back() >= 0 && out.back() <= kLargestCount, ExitCode::kBadData, path, ": \"", updates_key(k), "\" is ",
+            out.back(), "; a number in [0, 2^48] was expected");
   }
-  if (has(*head, "base")) i.base = to_hex(parse_hash(json_text(*head, "base", path), path));
-  i.math_text = json_text(*head, "math_text", path);
-  i.config = json_text(*head, "config", path);
-  i.vocabulary = json_text(*head, "vocabulary", path);
-  i.data_schema = text_of(*head, "data");
-  i.input = parse_shape(json_text(*head, "input", path), path);
-  i.classes = json_int(*head, "classes", path);
-  if (has(*head, "tokens")) i.tokens = json_int(*head, "tokens", path);
+  return out;
+}
+
+void check_counts(const CheckpointInfo& i, int64_t files, const std::string& path) {
+  const ValidationRecord& v = i.validation;
   for (const auto& [key, count] :
        {std::pair("step", i.step), std::pair("epoch", i.epoch), std::pair("position", i.position),
         std::pair("updates", i.updates), std::pair("skipped", i.skipped), std::pair("skipped_in_row", i.skipped_in_row),
@@ -328,12 +310,54 @@ Checkpoint open_checkpoint(const std::string& dir) {
             "; a number in [0, 2^48] was expected");
   require(i.loss_scale > 0 && std::isfinite(i.loss_scale) && i.ranks >= 1 && i.ranks <= 1 << 20, ExitCode::kBadData,
           path, ": \"loss_scale\" is ", i.loss_scale, " and \"ranks\" ", i.ranks, ", which is impossible");
-  require(c.files >= 1 && c.files <= 1 << 20, ExitCode::kBadData, path, ": \"files\" is ", c.files,
+  require(files >= 1 && files <= 1 << 20, ExitCode::kBadData, path, ": \"files\" is ", files,
           "; a number in [1, 2^20] was expected");
+}
+
+}  // namespace
+
+Checkpoint open_checkpoint(const std::string& dir) {
+  std::error_code error;
+  require(fs::is_directory(dir, error), ExitCode::kMissingInput, dir, ": there is no such checkpoint");
+  const std::string path = str(dir, "/", kManifest);
+  const std::string manifest = read_manifest(dir);
+  const auto [head, list, version] = checked_text(manifest, path);
+  Checkpoint c;
+  c.dir = dir;
+  CheckpointInfo& i = c.info;
+  i.writer = line_of(head, "writer", path);
+  i.step = json_int(head, "step", path);
+  i.epoch = json_int(head, "epoch", path);
+  i.position = json_int(head, "position", path);
+  i.updates = json_int(head, "updates", path);
+  i.skipped_in_row = json_int(head, "skipped_in_row", path);
+  i.skipped = json_int(head, "skipped", path);
+  i.dataset = line_of(head, "dataset", path);
+  i.isa = line_of(head, "isa", path);
+  i.ranks = json_int(head, "ranks", path);
+  c.has_blocks = version >= 5;
+  c.files = c.has_blocks ? json_int(head, "files", path) : i.ranks;
+  if (version >= 2) {
+    i.loss_scale = json_number(head, "loss_scale", path);
+    i.good_steps = json_int(head, "good_steps", path);
+    i.layout = line_of(head, "layout", path);
+  }
+  i.validation = read_validation(head, path);
+  if (find_member(head, "dataset_samples")) i.samples = json_int(head, "dataset_samples", path);
+  i.later_updates = read_later_updates(head, path);
+  if (find_member(head, "base")) i.base = to_hex(parse_hash(json_text(head, "base", path), path));
+  i.math_text = json_text(head, "math_text", path);
+  i.config = json_text(head, "config", path);
+  i.vocabulary = json_text(head, "vocabulary", path);
+  i.data_schema = text_of(head, "data");
+  i.input = parse_shape(json_text(head, "input", path), path);
+  i.classes = json_int(head, "classes", path);
+  if (find_member(head, "tokens")) i.tokens = json_int(head, "tokens", path);
+  check_counts(i, c.files, path);
   // Version 1 had one key for what is checkpoint.keep_last now.
   if (const size_t at = i.config.find("\n  keep: "); version == 1 && at != i.config.npos)
     i.config.replace(at, 9, "\n  keep_last: ");
-  c.slices = parse_slices(text.substr(list_at + 1), path);
+  c.slices = parse_slices(list, path);
   for (const StoredSlice& s : c.slices)
     require(s.region.is_whole() || version >= kVersionOfBoxes, ExitCode::kBadData, path, ": tensor ", s.name,
             " is in boxes, which version ", version, " has none of");

@@ -81,7 +81,7 @@ const RankView* first_failed(const std::vector<RankView>& ranks) {
   return best;
 }
 
-Diagnosis verdict_about(const RankView& r) {
+Diagnosis diagnosis_about(const RankView& r) {
   Diagnosis v;
   v.rank = r.rank;
   v.host = r.host;
@@ -95,8 +95,8 @@ std::string and_waiting(const std::vector<RankView>& ranks, int but) {
   return waiting.empty() ? waiting : "; " + waiting;
 }
 
-Diagnosis verdict_of_end(const RankView& r, const std::vector<RankView>& ranks, double now) {
-  Diagnosis v = verdict_about(r);
+Diagnosis diagnosis_of_end(const RankView& r, const std::vector<RankView>& ranks, double now) {
+  Diagnosis v = diagnosis_about(r);
   const bool by_signal = is_by_signal(r);
   if (!by_signal) v.code = static_cast<ExitCode>(r.code);
   const bool asked = !r.crashed;
@@ -157,11 +157,11 @@ std::string end_text(const RankView& r) {
 namespace {
 
 // A rank that ended as if all were done, while others still train.
-std::optional<Diagnosis> verdict_on_early_end(const std::vector<RankView>& ranks, double now) {
+std::optional<Diagnosis> diagnosis_of_early_end(const std::vector<RankView>& ranks, double now) {
   const bool any_left = std::any_of(ranks.begin(), ranks.end(), [](const RankView& r) { return !r.ended; });
   for (const RankView& r : ranks) {
     if (!any_left || !r.ended || r.code != 0 || r.step.step >= r.step.total || now - r.ended_at <= 1) continue;
-    Diagnosis v = verdict_of_end(r, ranks, now);
+    Diagnosis v = diagnosis_of_end(r, ranks, now);
     v.code = ExitCode::kRankLost;
     return v;
   }
@@ -169,7 +169,7 @@ std::optional<Diagnosis> verdict_on_early_end(const std::vector<RankView>& ranks
 }
 
 // Ranks that are not heard of any more, and machines all of whose ranks are such.
-std::optional<Diagnosis> verdict_on_silence(const std::vector<RankView>& ranks, const Patience& p, double now) {
+std::optional<Diagnosis> diagnosis_of_silence(const std::vector<RankView>& ranks, const Patience& p, double now) {
   std::vector<const RankView*> silent;
   std::map<std::string, std::pair<int, int>> hosts;  // silent ranks, all ranks
   for (const RankView& r : ranks) {
@@ -181,7 +181,7 @@ std::optional<Diagnosis> verdict_on_silence(const std::vector<RankView>& ranks, 
   }
   if (silent.empty()) return {};
   const RankView& r = *silent[0];
-  Diagnosis v = verdict_about(r);
+  Diagnosis v = diagnosis_about(r);
   std::vector<int> numbers;
   for (const RankView* s : silent) numbers.push_back(s->rank);
   for (auto& [host, count] : hosts)
@@ -196,10 +196,10 @@ std::optional<Diagnosis> verdict_on_silence(const std::vector<RankView>& ranks, 
   return v;
 }
 
-std::optional<Diagnosis> verdict_on_stop(const std::vector<RankView>& ranks, const Patience& p, double now) {
+std::optional<Diagnosis> diagnosis_of_stop(const std::vector<RankView>& ranks, const Patience& p, double now) {
   for (const RankView& r : ranks) {
     if (r.ended || !is_stopped(r) || r.stopped_since < 0 || now - r.stopped_since < p.silence) continue;
-    Diagnosis v = verdict_about(r);
+    Diagnosis v = diagnosis_about(r);
     v.text = str(place_of(r), " has been stopped for ", seconds_text(now - r.stopped_since),
                  r.state == 't' ? ", by a debugger" : ", by SIGSTOP", ", ", doing(r, r.stopped_since),
                  and_waiting(ranks, r.rank));
@@ -210,13 +210,13 @@ std::optional<Diagnosis> verdict_on_stop(const std::vector<RankView>& ranks, con
 }
 
 // The rank that has been longest in a phase without progress.
-std::optional<Diagnosis> verdict_on_stuck(const std::vector<RankView>& ranks, const Patience& p, double now) {
+std::optional<Diagnosis> diagnosis_of_stuck(const std::vector<RankView>& ranks, const Patience& p, double now) {
   const RankView* stuck = nullptr;
   for (const RankView& r : ranks)
     if (const double s = stuck_s(r, now); s > limit_of(r.phase, p.deadline) && (!stuck || s > stuck_s(*stuck, now)))
       stuck = &r;
   if (!stuck) return {};
-  Diagnosis v = verdict_about(*stuck);
+  Diagnosis v = diagnosis_about(*stuck);
   v.text = str(place_of(*stuck), " has made no progress for ", seconds_text(stuck_s(*stuck, now)), " in ",
                phase_text(*stuck), ", after step ", stuck->step.step, and_waiting(ranks, stuck->rank));
   v.advice = kComeBack;
@@ -226,11 +226,11 @@ std::optional<Diagnosis> verdict_on_stuck(const std::vector<RankView>& ranks, co
 }  // namespace
 
 std::optional<Diagnosis> diagnosis_of(const std::vector<RankView>& ranks, const Patience& p, double now) {
-  if (const RankView* r = first_failed(ranks)) return verdict_of_end(*r, ranks, now);
-  if (auto v = verdict_on_early_end(ranks, now)) return v;
-  if (auto v = verdict_on_silence(ranks, p, now)) return v;
-  if (auto v = verdict_on_stop(ranks, p, now)) return v;
-  return verdict_on_stuck(ranks, p, now);
+  if (const RankView* r = first_failed(ranks)) return diagnosis_of_end(*r, ranks, now);
+  if (auto v = diagnosis_of_early_end(ranks, now)) return v;
+  if (auto v = diagnosis_of_silence(ranks, p, now)) return v;
+  if (auto v = diagnosis_of_stop(ranks, p, now)) return v;
+  return diagnosis_of_stuck(ranks, p, now);
 }
 
 std::vector<Notice> notices_on(const std::vector<RankView>& ranks, const Patience& p, double now) {

@@ -341,84 +341,87 @@ constexpr const char* kImportHelp =
     "text, each record of json and csv is encoded by itself; these make bytes of the text without it.";
 
 // Each begins with the formats that read it, as kFormats lists them.
-const std::vector<Option> kImportOptions = {
-    {"level", "text: a token is a character (UTF-8) or a byte; default: the level of --vocabulary, or char", "LEVEL",
-     ""},
-    {"vocabulary", "the vocabulary of FROM, in place of one made from the text", "FROM", ""},
-    {"tokenizer", "the tokenizer of FROM: byte pairs, WordPiece or SentencePiece", "FROM", ""},
-    {"separator", "a token such as <|endoftext|> to put after each INPUT (text) or record (json, csv)", "TOKEN", ""},
-    {"special-tokens", "text: special tokens that the text spells out are those tokens; else they are text"},
-    invalid_option(),
-    whole_texts_option(),
-    {"field", "json: the field that holds the text; default: text", "NAME", ""},
-    {"prompt", "json: the field of a prompt, on which there is no loss", "NAME", ""},
-    {"completion", "json: the field of what follows the prompt, on which the loss is", "NAME", ""},
-    {"messages", "json: the field of a conversation, a list of {role, content}; the loss is on the assistant's", "NAME",
-     ""},
-    {"chosen", "json: the field of an answer that was preferred, a text or with --template a conversation", "NAME", ""},
-    {"rejected", "json: the field of the answer that was not; both are kept, a run trains on --chosen", "NAME", ""},
-    {"template", "json: how messages become a text: chatml, llama3 or plain; default: chatml, and none for --chosen",
-     "NAME", ""},
-    {"skip-bad",
-     "json: leave out up to N lines that are no such record, and name them; images: images that cannot be decoded; "
-     "default: 0",
-     "N", ""},
-    {"vocabulary-size", "llmc, megatron: how many ids there are, without --tokenizer; default: the largest plus one",
-     "N", ""},
-    {"document-token", "llmc: the id that begins each document, which is then a record", "ID", ""},
-    {"classes", "idx, images with masks or YOLO's boxes: number of labels; 0: the largest one plus one", "N", "0"},
-    {"labels",
-     "images: a CSV or TSV file with the columns file and label, in place of subfolders; npy: the array of labels "
-     "in a .npz; default: y or y_train",
-     "FILE", ""},
-    {"samples", "npy: the array of images or features in a .npz; default: x or x_train", "NAME", ""},
-    {"layout",
-     "npy: the axes of images of 4 dimensions: nhwc, channels last, or nchw, channels first; default: what the "
-     "shape tells",
-     "AXES", ""},
-    {"masks",
-     "images: a folder of PNG files with the images' names; a pixel's value, or index of its palette, is its label; "
-     "where all are 0 or 255, these are 0 and 1",
-     "FOLDER", ""},
-    {"palette",
-     "images: the colours of masks' classes, one a line, from class 0 on: red, green, blue and perhaps a name, which "
-     "is ignore for no class",
-     "FILE", ""},
-    {"boxes",
-     "images: COCO's JSON file, or a folder of YOLO's text files with the images' names; boxes are stored, no "
-     "model reads them yet",
-     "FROM", ""},
-    {"ignore", "images: the value of a mask's pixels that have no part in loss and metric", "N", ""},
-    {"keep-encoded", "images: store files as they are, though all have one size"},
-    {"label", "csv, json: the column or field that holds the labels; json: of the texts of --field", "NAME", ""},
-    {"many-labels", "csv, json: more than 1000 different labels are meant, each as a class; else an error"},
-    {"target", "csv: the column that holds the numbers to predict, in place of labels", "COLUMN", ""},
-    {"text", "csv: the column that holds texts, of which records are made in the place of a table", "COLUMN", ""},
-    {"categories", "csv: columns that are categories though they hold numbers", "COLUMN,...", ""},
-    {"leave-out", "csv: columns that are not imported", "COLUMN,...", ""},
-    {"missing",
-     "csv: cells that stand for no value, beside empty ones; default: NA, N/A, n/a, #N/A, <NA>, NaN, NULL, None, ? "
-     "and the like",
-     "TEXT,...", ""},
-    {"encoding",
-     "csv, and the table of images' --labels: how its bytes are characters: utf-8 (default), latin-1 or "
-     "windows-1252",
-     "NAME", ""},
-    {"delimiter", "csv: the character between cells, or tab; default: what the name and the first row tell", "CHAR",
-     ""},
-    {"decimal-comma", "csv: numbers have a comma in the place of the point"},
-    {"unknown",
-     "csv: a category that the data of --like has not is an error, or a missing value: error or missing; default: "
-     "error",
-     "HOW", ""},
-    {"fill-missing", "csv: a missing number becomes the mean, a missing category one of its own; else an error"},
-    {"like",
-     "normalisation, numbers of labels, columns, categories and vocabulary of an earlier import or of a run, so "
-     "that the output means what that data means; what it does not have is refused",
-     "FILE.h5|RUN", ""},
-    {"threads", "threads that decode and encode (text, json, csv, images); 0: one for each core", "N", "0"},
-    {"force", "replace an existing OUTPUT.h5"},
-    {"json", "print a description of the output as one JSON object"}};
+std::vector<Option> import_options() {
+  return {
+      {"level", "text: a token is a character (UTF-8) or a byte; default: the level of --vocabulary, or char", "LEVEL",
+       ""},
+      {"vocabulary", "the vocabulary of FROM, in place of one made from the text", "FROM", ""},
+      {"tokenizer", "the tokenizer of FROM: byte pairs, WordPiece or SentencePiece", "FROM", ""},
+      {"separator", "a token such as <|endoftext|> to put after each INPUT (text) or record (json, csv)", "TOKEN", ""},
+      {"special-tokens", "text: special tokens that the text spells out are those tokens; else they are text"},
+      invalid_option(),
+      whole_texts_option(),
+      {"field", "json: the field that holds the text; default: text", "NAME", ""},
+      {"prompt", "json: the field of a prompt, on which there is no loss", "NAME", ""},
+      {"completion", "json: the field of what follows the prompt, on which the loss is", "NAME", ""},
+      {"messages", "json: the field of a conversation, a list of {role, content}; the loss is on the assistant's",
+       "NAME", ""},
+      {"chosen", "json: the field of an answer that was preferred, a text or with --template a conversation", "NAME",
+       ""},
+      {"rejected", "json: the field of the answer that was not; both are kept, a run trains on --chosen", "NAME", ""},
+      {"template", "json: how messages become a text: chatml, llama3 or plain; default: chatml, and none for --chosen",
+       "NAME", ""},
+      {"skip-bad",
+       "json: leave out up to N lines that are no such record, and name them; images: images that cannot be decoded; "
+       "default: 0",
+       "N", ""},
+      {"vocabulary-size", "llmc, megatron: how many ids there are, without --tokenizer; default: the largest plus one",
+       "N", ""},
+      {"document-token", "llmc: the id that begins each document, which is then a record", "ID", ""},
+      {"classes", "idx, images with masks or YOLO's boxes: number of labels; 0: the largest one plus one", "N", "0"},
+      {"labels",
+       "images: a CSV or TSV file with the columns file and label, in place of subfolders; npy: the array of labels "
+       "in a .npz; default: y or y_train",
+       "FILE", ""},
+      {"samples", "npy: the array of images or features in a .npz; default: x or x_train", "NAME", ""},
+      {"layout",
+       "npy: the axes of images of 4 dimensions: nhwc, channels last, or nchw, channels first; default: what the "
+       "shape tells",
+       "AXES", ""},
+      {"masks",
+       "images: a folder of PNG files with the images' names; a pixel's value, or index of its palette, is its label; "
+       "where all are 0 or 255, these are 0 and 1",
+       "FOLDER", ""},
+      {"palette",
+       "images: the colours of masks' classes, one a line, from class 0 on: red, green, blue and perhaps a name, which "
+       "is ignore for no class",
+       "FILE", ""},
+      {"boxes",
+       "images: COCO's JSON file, or a folder of YOLO's text files with the images' names; boxes are stored, no "
+       "model reads them yet",
+       "FROM", ""},
+      {"ignore", "images: the value of a mask's pixels that have no part in loss and metric", "N", ""},
+      {"keep-encoded", "images: store files as they are, though all have one size"},
+      {"label", "csv, json: the column or field that holds the labels; json: of the texts of --field", "NAME", ""},
+      {"many-labels", "csv, json: more than 1000 different labels are meant, each as a class; else an error"},
+      {"target", "csv: the column that holds the numbers to predict, in place of labels", "COLUMN", ""},
+      {"text", "csv: the column that holds texts, of which records are made in the place of a table", "COLUMN", ""},
+      {"categories", "csv: columns that are categories though they hold numbers", "COLUMN,...", ""},
+      {"leave-out", "csv: columns that are not imported", "COLUMN,...", ""},
+      {"missing",
+       "csv: cells that stand for no value, beside empty ones; default: NA, N/A, n/a, #N/A, <NA>, NaN, NULL, None, ? "
+       "and the like",
+       "TEXT,...", ""},
+      {"encoding",
+       "csv, and the table of images' --labels: how its bytes are characters: utf-8 (default), latin-1 or "
+       "windows-1252",
+       "NAME", ""},
+      {"delimiter", "csv: the character between cells, or tab; default: what the name and the first row tell", "CHAR",
+       ""},
+      {"decimal-comma", "csv: numbers have a comma in the place of the point"},
+      {"unknown",
+       "csv: a category that the data of --like has not is an error, or a missing value: error or missing; default: "
+       "error",
+       "HOW", ""},
+      {"fill-missing", "csv: a missing number becomes the mean, a missing category one of its own; else an error"},
+      {"like",
+       "normalisation, numbers of labels, columns, categories and vocabulary of an earlier import or of a run, so "
+       "that the output means what that data means; what it does not have is refused",
+       "FILE.h5|RUN", ""},
+      {"threads", "threads that decode and encode (text, json, csv, images); 0: one for each core", "N", "0"},
+      {"force", "replace an existing OUTPUT.h5"},
+      {"json", "print a description of the output as one JSON object"}};
+}
 
 Command import_form() {
   std::string formats, help;
@@ -433,7 +436,7 @@ Command import_form() {
               " INPUT... OUTPUT.h5 [--level char|byte] [--tokenizer FROM] [--vocabulary FROM] [--threads N] "
               "[--like FILE.h5|RUN] [--force] [--json]"),
           help + kImportHelp,
-          kImportOptions,
+          import_options(),
           3,
           1 << 20,
           names};
