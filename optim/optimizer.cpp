@@ -163,28 +163,28 @@ void Optimizer::update(const std::vector<Slot>& slots, const Tensor& verdict) {
 
 void Optimizer::update_group(const std::vector<Slot>& slots, size_t first, size_t end, const float* control) {
   for (size_t i = first; i < end; ++i) {
-    gathers_ = !is_by_chunk(slots[i], moments_[i]);  // chunks share their staging memory
+    batches_ = !is_by_chunk(slots[i], moments_[i]);  // chunks share their staging memory
     run_pass(slots, i,
              [&](const Slot& part, const std::vector<Tensor>& moments) { update_slot(part, moments, control); });
   }
-  gathers_ = false;
-  apply_gathered();
+  batches_ = false;
+  apply_batched();
 }
 
 void Optimizer::apply(const char* op, const PointwiseArgs& args) {
-  if (!gathered_.empty() && op != gathered_op_) apply_gathered();
-  gathered_op_ = op;
-  gathered_.push_back(args);
-  if (!gathers_) apply_gathered();
+  if (!batched_.empty() && op != batched_op_) apply_batched();
+  batched_op_ = op;
+  batched_.push_back(args);
+  if (!batches_) apply_batched();
 }
 
-void Optimizer::apply_gathered() {
-  if (gathered_.empty()) return;
+void Optimizer::apply_batched() {
+  if (batched_.empty()) return;
   TaskCost cost{"update"};
-  for (size_t i = 0; tracing() && i < gathered_.size(); ++i) cost.bytes += cost_of(gathered_[i]).bytes;
+  for (size_t i = 0; tracing() && i < batched_.size(); ++i) cost.bytes += cost_of(batched_[i]).bytes;
   current_stream().enqueue(
-      [op = gathered_op_, parts = std::move(gathered_)](Parallel& p) { kernels(p).update(p, op, parts); }, cost);
-  gathered_.clear();
+      [op = batched_op_, parts = std::move(batched_)](Parallel& p) { kernels(p).update(p, op, parts); }, cost);
+  batched_.clear();
 }
 
 bool Optimizer::is_by_chunk(const Slot& slot, const std::vector<StateEntry>& moments) const {

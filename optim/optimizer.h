@@ -114,16 +114,16 @@ class Optimizer {
   void run_pass(const std::vector<Slot>& slots, size_t i, const Pass& pass);
 
  private:
-  void apply_gathered();
+  void apply_batched();
   bool is_by_chunk(const Slot& slot, const std::vector<StateEntry>& moments) const;
   void run_by_chunk(const Slot& slot, const std::vector<StateEntry>& moments, const Pass& pass);
   virtual void corrections(int64_t update, double& first, double& second) const = 0;
   std::vector<std::vector<StateEntry>> moments_;  // [slot][moment], shaped as the slot
   Tensor numbers_, control_, verdict_;  // inputs of the kernels (UpdateControlArgs); verdict_ is used by step()
   std::vector<Tensor> staging_;         // device copies of a chunk's moments and master, for slots in host memory
-  bool gathers_ = false;                // apply() keeps what it gets until the group is whole
-  const char* gathered_op_ = nullptr;
-  std::vector<PointwiseArgs> gathered_;
+  bool batches_ = false;                // apply() keeps what it gets until the group is whole
+  const char* batched_op_ = nullptr;
+  std::vector<PointwiseArgs> batched_;
   int64_t updates_ = 0;
   int unsettled_ = 0;
 };
