@@ -24,7 +24,7 @@ constexpr size_t kLanes = 32, kEvents = 64, kText = 128;
 
 // A record with one writer; a reader that meets a write in progress (an odd version) tries again. What it holds is
 // stored with release and loaded with acquire, so that none of it is seen before, or after, its version.
-struct Slot {
+struct Entry {
   std::atomic<uint32_t> version;
   std::atomic<int32_t> call;
   std::atomic<int64_t> number, begin_ns, end_ns;
@@ -34,8 +34,8 @@ struct Slot {
 struct Lane {
   std::atomic<int64_t> thread;  // 0: free
   std::atomic<uint64_t> ended;  // events written so far
-  Slot now;
-  Slot events[kEvents];
+  Entry now;
+  Entry events[kEvents];
 };
 
 }  // namespace flight
@@ -67,33 +67,33 @@ struct Plain {
   bool call = false;
 };
 
-void write_slot(Slot& slot, std::string_view text, int64_t number, bool call, int64_t begin_ns, int64_t end_ns) {
-  const uint32_t version = slot.version.load(std::memory_order_relaxed);
-  slot.version.store(version + 1, std::memory_order_relaxed);
+void write_entry(Entry& entry, std::string_view text, int64_t number, bool call, int64_t begin_ns, int64_t end_ns) {
+  const uint32_t version = entry.version.load(std::memory_order_relaxed);
+  entry.version.store(version + 1, std::memory_order_relaxed);
   uint64_t words[kText / sizeof(uint64_t)] = {};
   text.copy(reinterpret_cast<char*>(words), kText - 1);
-  for (size_t i = 0; i < std::size(words); ++i) slot.text[i].store(words[i], std::memory_order_release);
-  slot.number.store(number, std::memory_order_release);
-  slot.call.store(call, std::memory_order_release);
-  slot.begin_ns.store(begin_ns, std::memory_order_release);
-  slot.end_ns.store(end_ns, std::memory_order_release);
-  slot.version.store(version + 2, std::memory_order_release);
+  for (size_t i = 0; i < std::size(words); ++i) entry.text[i].store(words[i], std::memory_order_release);
+  entry.number.store(number, std::memory_order_release);
+  entry.call.store(call, std::memory_order_release);
+  entry.begin_ns.store(begin_ns, std::memory_order_release);
+  entry.end_ns.store(end_ns, std::memory_order_release);
+  entry.version.store(version + 2, std::memory_order_release);
 }
 
-bool read_slot(const Slot& slot, Plain& out) {
+bool read_entry(const Entry& entry, Plain& out) {
   for (int attempt = 0; attempt < 8; ++attempt) {
-    const uint32_t before = slot.version.load(std::memory_order_acquire);
+    const uint32_t before = entry.version.load(std::memory_order_acquire);
     uint64_t words[kText / sizeof(uint64_t)];
-    for (size_t i = 0; i < std::size(words); ++i) words[i] = slot.text[i].load(std::memory_order_acquire);
+    for (size_t i = 0; i < std::size(words); ++i) words[i] = entry.text[i].load(std::memory_order_acquire);
     char text[kText];
     std::memcpy(text, words, kText);
     text[kText - 1] = '\0';
     out.text = text;
-    out.number = slot.number.load(std::memory_order_acquire);
-    out.call = slot.call.load(std::memory_order_acquire) != 0;
-    out.begin_ns = slot.begin_ns.load(std::memory_order_acquire);
-    out.end_ns = slot.end_ns.load(std::memory_order_acquire);
-    if (before % 2 == 0 && slot.version.load(std::memory_order_relaxed) == before) return true;
+    out.number = entry.number.load(std::memory_order_acquire);
+    out.call = entry.call.load(std::memory_order_acquire) != 0;
+    out.begin_ns = entry.begin_ns.load(std::memory_order_acquire);
+    out.end_ns = entry.end_ns.load(std::memory_order_acquire);
+    if (before % 2 == 0 && entry.version.load(std::memory_order_relaxed) == before) return true;
   }
   return false;  // its writer was stopped in the middle of it
 }
@@ -135,15 +135,15 @@ struct Thread {
     if (!lane || levels.empty()) return;
     const Level& l = levels.back();
     const uint64_t n = lane->ended.load(std::memory_order_relaxed);
-    write_slot(lane->events[n % kEvents], l.text, l.number, l.call, l.begin_ns, monotonic_ns());
+    write_entry(lane->events[n % kEvents], l.text, l.number, l.call, l.begin_ns, monotonic_ns());
     lane->ended.store(n + 1, std::memory_order_release);
     levels.pop_back();
     show();
   }
   void show() {
-    if (levels.empty()) return write_slot(lane->now, {}, -1, false, 0, 0);
+    if (levels.empty()) return write_entry(lane->now, {}, -1, false, 0, 0);
     const Level& l = levels.back();
-    write_slot(lane->now, l.text, l.number, l.call, l.begin_ns, 0);
+    write_entry(lane->now, l.text, l.number, l.call, l.begin_ns, 0);
   }
 };
 thread_local Thread this_thread;
@@ -252,11 +252,11 @@ std::optional<FlightState> FlightReader::read() {
     const Lane& lane = m.lanes[i];
     const int64_t thread = lane.thread.load(std::memory_order_acquire);
     Plain now;
-    if (thread != 0 && read_slot(lane.now, now) && !now.text.empty())
+    if (thread != 0 && read_entry(lane.now, now) && !now.text.empty())
       out.lanes.push_back({thread, now.text, now.number, now.call, now.begin_ns});
     const uint64_t ended = lane.ended.load(std::memory_order_acquire);
     for (uint64_t n = std::max(seen_[i], ended > kEvents ? ended - kEvents : 0); n < ended; ++n)
-      if (Plain e; read_slot(lane.events[n % kEvents], e))
+      if (Plain e; read_entry(lane.events[n % kEvents], e))
         out.events.push_back({e.text, thread, e.number, e.call, e.begin_ns, e.end_ns});
     seen_[i] = ended;
   }

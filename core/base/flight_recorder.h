@@ -29,7 +29,7 @@ Descriptor make_flight_memory();
 // Records from now on into such memory, which no other process has recorded into. Throws ExitCode::kStorage.
 void start_flight_recorder(const std::string& path);
 
-// Marks what the calling thread does until the end of the scope; scopes may nest. Text longer than a slot is cut.
+// Marks what the calling thread does until the end of the scope; scopes may nest. Text longer than an entry is cut.
 class FlightPhase {
  public:
   explicit FlightPhase(std::string_view what) {

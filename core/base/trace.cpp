@@ -48,37 +48,37 @@ void SpanRing::write(const Span& span) {
   const uint64_t n = begun_.load(std::memory_order_relaxed);
   begun_.store(n + 1, std::memory_order_relaxed);
   constexpr auto kOrder = std::memory_order_release;
-  Slot& slot = slots_[n % slots_.size()];
-  slot.name.store(span.name, kOrder);
-  slot.backward.store(span.backward, kOrder);
-  slot.rank.store(span.rank, kOrder);
-  slot.begin_ns.store(span.begin_ns, kOrder);
-  slot.end_ns.store(span.end_ns, kOrder);
-  slot.self_ns.store(span.self_ns, kOrder);
-  slot.bytes.store(span.bytes, kOrder);
-  slot.flops.store(span.flops, kOrder);
-  slot.file.store(span.file, kOrder);
+  Entry& entry = entries_[n % entries_.size()];
+  entry.name.store(span.name, kOrder);
+  entry.backward.store(span.backward, kOrder);
+  entry.rank.store(span.rank, kOrder);
+  entry.begin_ns.store(span.begin_ns, kOrder);
+  entry.end_ns.store(span.end_ns, kOrder);
+  entry.self_ns.store(span.self_ns, kOrder);
+  entry.bytes.store(span.bytes, kOrder);
+  entry.flops.store(span.flops, kOrder);
+  entry.file.store(span.file, kOrder);
   done_.store(n + 1, kOrder);
 }
 
 int64_t SpanRing::read(std::vector<Span>& out) {
   constexpr auto kOrder = std::memory_order_acquire;
-  const uint64_t size = slots_.size(), end = done_.load(kOrder);
+  const uint64_t size = entries_.size(), end = done_.load(kOrder);
   uint64_t first = std::max(read_, end > size ? end - size : 0);
   const auto kept = static_cast<std::ptrdiff_t>(out.size());
   for (uint64_t n = first; n < end; ++n) {
-    const Slot& slot = slots_[n % size];
+    const Entry& entry = entries_[n % size];
     Span& span = out.emplace_back();
-    span.name = slot.name.load(kOrder);
-    span.backward = slot.backward.load(kOrder);
-    span.rank = slot.rank.load(kOrder);
+    span.name = entry.name.load(kOrder);
+    span.backward = entry.backward.load(kOrder);
+    span.rank = entry.rank.load(kOrder);
     span.thread = thread_;
-    span.begin_ns = slot.begin_ns.load(kOrder);
-    span.end_ns = slot.end_ns.load(kOrder);
-    span.self_ns = slot.self_ns.load(kOrder);
-    span.bytes = slot.bytes.load(kOrder);
-    span.flops = slot.flops.load(kOrder);
-    span.file = slot.file.load(kOrder);
+    span.begin_ns = entry.begin_ns.load(kOrder);
+    span.end_ns = entry.end_ns.load(kOrder);
+    span.self_ns = entry.self_ns.load(kOrder);
+    span.bytes = entry.bytes.load(kOrder);
+    span.flops = entry.flops.load(kOrder);
+    span.file = entry.file.load(kOrder);
   }
   const uint64_t begun = begun_.load(std::memory_order_relaxed);
   const uint64_t whole = std::min(end, begun > size ? begun - size : 0);  // older ones may be mixed with newer

@@ -29,7 +29,7 @@ struct Span {
 // Of one thread, which alone calls write(); one other thread at a time may read() meanwhile.
 class SpanRing {
  public:
-  explicit SpanRing(size_t capacity, int thread = 0) : slots_(capacity), thread_(thread) {}
+  explicit SpanRing(size_t capacity, int thread = 0) : entries_(capacity), thread_(thread) {}
   void write(const Span& span);
   // Appends what was written since the last read, oldest first. Returns how many spans were overwritten before they
   // could be read.
@@ -37,7 +37,7 @@ class SpanRing {
   int thread() const { return thread_; }
 
  private:
-  struct Slot {
+  struct Entry {
     std::atomic<const char*> name{nullptr};
     std::atomic<bool> backward{false};
     std::atomic<int> rank{0};
@@ -45,7 +45,7 @@ class SpanRing {
     std::atomic<double> flops{0};
     std::atomic<const char*> file{nullptr};
   };
-  std::vector<Slot> slots_;
+  std::vector<Entry> entries_;
   const int thread_;
   std::atomic<uint64_t> begun_{0}, done_{0};  // spans whose writing has begun, and ended
   uint64_t read_ = 0;                         // the reader's

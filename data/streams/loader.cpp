@@ -64,7 +64,7 @@ class Loader::Impl {
   int64_t steps_per_epoch() const { return ceil_div(size_, options_.batch_global); }
 
  private:
-  struct Slot {
+  struct Prefetched {
     std::optional<StepBatch> batch;
     std::exception_ptr failure;
   };
@@ -81,18 +81,18 @@ class Loader::Impl {
 
   StepBatch next_built() {
     if (failure_) std::rethrow_exception(failure_);
-    Slot slot = threads_.empty() ? build_or_fail(planned_) : take();
-    if (threads_.empty() && slot.batch) planned_ = slot.batch->next;
+    Prefetched made = threads_.empty() ? build_or_fail(planned_) : take();
+    if (threads_.empty() && made.batch) planned_ = made.batch->next;
     if (!device_.has_bytes() && options_.threads > 0) count_ahead();
-    if (slot.failure) std::rethrow_exception(failure_ = slot.failure);
-    taken_cursor_ = slot.batch->next;
-    return std::move(*slot.batch);
+    if (made.failure) std::rethrow_exception(failure_ = made.failure);
+    taken_cursor_ = made.batch->next;
+    return std::move(*made.batch);
   }
 
   // True if next_built() would neither wait nor throw.
   bool is_built() {
     std::lock_guard lock(mutex_);
-    return !threads_.empty() && slot_of(taken_).has_value() && !slot_of(taken_)->failure;
+    return !threads_.empty() && prefetched(taken_).has_value() && !prefetched(taken_)->failure;
   }
 
   // The memory of the copies belongs to the copy stream, which reuses it after the work of the step that used it is
@@ -153,10 +153,10 @@ class Loader::Impl {
   // counted.
   void count_ahead() {
     Cursor cursor = planned_;
-    for (auto& slot : ready_) {
-      slot.reset();
+    for (auto& made : ready_) {
+      made.reset();
       if (ended(cursor)) continue;
-      slot = build_or_fail(cursor);
+      made = build_or_fail(cursor);
       cursor = after(cursor);
     }
   }
@@ -172,7 +172,7 @@ class Loader::Impl {
     step.next = after(c);
     // With buckets the samples of a step are sorted at once.
     const IndexRange positions{c.position, c.position + step.samples};
-    const bool sorted = dataset_.spec().buckets > 1;
+    const bool sorted = dataset_.spec().length_buckets > 1;
     const std::vector<int64_t> all = sorted ? order_(c.epoch, positions) : std::vector<int64_t>();
     const auto samples_of = [&](int64_t micro) {
       const int64_t begin = micro * options_.batch_micro, end = std::min(step.samples, begin + options_.batch_micro);
@@ -194,7 +194,7 @@ class Loader::Impl {
   }
 
   // Without bytes rows have their full length, so that the most memory is counted.
-  bool cuts_rows() const { return dataset_.spec().buckets > 1 && device_.has_bytes(); }
+  bool cuts_rows() const { return dataset_.spec().length_buckets > 1 && device_.has_bytes(); }
 
   // Of the rows of a micro-batch.
   int64_t length_of(int64_t epoch, const std::vector<int64_t>& samples) const {
@@ -252,17 +252,17 @@ class Loader::Impl {
     return micro;
   }
 
-  Slot build_or_fail(const Cursor& c) const {
-    Slot slot;
+  Prefetched build_or_fail(const Cursor& c) const {
+    Prefetched made;
     try {
-      slot.batch = build(c);
+      made.batch = build(c);
     } catch (...) {
-      slot.failure = std::current_exception();
+      made.failure = std::current_exception();
     }
-    return slot;
+    return made;
   }
 
-  std::optional<Slot>& slot_of(int64_t step) { return ready_[static_cast<size_t>(step % options_.prefetch)]; }
+  std::optional<Prefetched>& prefetched(int64_t step) { return ready_[static_cast<size_t>(step % options_.prefetch)]; }
 
   // Runs on each loader thread: claims the next step that is not being built, as soon as there is room for it.
   void build_ahead() {
@@ -274,22 +274,22 @@ class Loader::Impl {
       int64_t step = claimed_++;
       Cursor cursor = std::exchange(planned_, after(planned_));
       lock.unlock();
-      Slot slot = build_or_fail(cursor);
+      Prefetched made = build_or_fail(cursor);
       lock.lock();
-      slot_of(step) = std::move(slot);
+      prefetched(step) = std::move(made);
       changed_.notify_all();
     }
   }
 
-  Slot take() {
+  Prefetched take() {
     const TraceSpan span("wait_for_batch");
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return slot_of(taken_).has_value(); });
-    Slot slot = std::move(*slot_of(taken_));
-    slot_of(taken_).reset();
+    changed_.wait(lock, [&] { return prefetched(taken_).has_value(); });
+    Prefetched made = std::move(*prefetched(taken_));
+    prefetched(taken_).reset();
     ++taken_;
     changed_.notify_all();
-    return slot;
+    return made;
   }
 
   const Dataset& dataset_;
@@ -304,9 +304,9 @@ class Loader::Impl {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  Cursor planned_;                          // the position of the next step to claim
-  int64_t claimed_ = 0, taken_ = 0;         // steps
-  std::vector<std::optional<Slot>> ready_;  // a ring of `prefetch` steps
+  Cursor planned_;                                // the position of the next step to claim
+  int64_t claimed_ = 0, taken_ = 0;               // steps
+  std::vector<std::optional<Prefetched>> ready_;  // a ring of `prefetch` steps
   std::atomic<bool> stop_ = false;
   std::vector<std::thread> threads_;  // declared last, since they use all other members
 };

@@ -13,7 +13,7 @@ namespace {
 uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
-size_t slot_hash(uint64_t key) {
+size_t pair_hash(uint64_t key) {
   key *= 0x9E3779B97F4A7C15u;
   return static_cast<size_t>(key ^ key >> 32);
 }
@@ -75,7 +75,7 @@ void BytePairs::index_merges(std::string_view where) {
   const auto& merges = tables_.merges;
   require(static_cast<int64_t>(merges.size()) <= 2 * kMostBpeTokens, ExitCode::kBadData, where, ": has ", merges.size(),
           " merges, which is too many");
-  slots_.resize(std::bit_ceil(2 * merges.size() + 2));
+  entries_.resize(std::bit_ceil(2 * merges.size() + 2));
   std::string joined;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto [left, right] = merges[rank];
@@ -85,19 +85,19 @@ void BytePairs::index_merges(std::string_view where) {
     require(id >= 0, ExitCode::kBadData, where, ": merge ", rank, " makes ", quoted_token(joined),
             ", which is no token");
     const uint64_t key = pair_key(left, right);
-    size_t at = slot_hash(key) & (slots_.size() - 1);
-    for (; slots_[at].merge.id >= 0; at = (at + 1) & (slots_.size() - 1))
-      require(slots_[at].pair != key, ExitCode::kBadData, where, ": merge ", rank, " of ", quoted_token(bytes_of(left)),
-              " and ", quoted_token(bytes_of(right)), " is there twice");
-    slots_[at] = {key, {static_cast<int32_t>(rank), id}};
+    size_t at = pair_hash(key) & (entries_.size() - 1);
+    for (; entries_[at].merge.id >= 0; at = (at + 1) & (entries_.size() - 1))
+      require(entries_[at].pair != key, ExitCode::kBadData, where, ": merge ", rank, " of ",
+              quoted_token(bytes_of(left)), " and ", quoted_token(bytes_of(right)), " is there twice");
+    entries_[at] = {key, {static_cast<int32_t>(rank), id}};
   }
 }
 
 BytePairs::Merge BytePairs::merge_of(int32_t left, int32_t right) const {
   const uint64_t key = pair_key(left, right);
-  for (size_t at = slot_hash(key) & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
-    const Slot& slot = slots_[at];
-    if (slot.merge.id < 0 || slot.pair == key) return slot.merge;
+  for (size_t at = pair_hash(key) & (entries_.size() - 1);; at = (at + 1) & (entries_.size() - 1)) {
+    const Entry& entry = entries_[at];
+    if (entry.merge.id < 0 || entry.pair == key) return entry.merge;
   }
 }
 

@@ -44,13 +44,13 @@ class BytePairs {
   int32_t token_of(std::string_view bytes) const;  // of the model's own; -1 if there is none
   void index_merges(std::string_view where);
 
-  struct Slot {
+  struct Entry {
     uint64_t pair = ~uint64_t{0};
     Merge merge;
   };
   BpeTables tables_;
   std::vector<Pattern> patterns_;
-  std::vector<Slot> slots_;                            // a hash table: open addressing, a power of two of slots
+  std::vector<Entry> entries_;                         // a hash table: open addressing, a power of two of entries
   std::unordered_map<std::string_view, int32_t> ids_;  // of the model's own tokens
   int32_t byte_ids_[256];
   mutable std::once_flag json_once_;
@@ -95,7 +95,7 @@ class BpeEncoder {
   void encode_word(std::string_view word, std::vector<int32_t>& ids);
   void merge_short(std::string_view word, std::vector<int32_t>& ids);
   void merge_long(std::string_view word, std::vector<int32_t>& ids);
-  size_t free_slot(uint64_t hash) const;
+  size_t free_entry(uint64_t hash) const;
   void remember(uint64_t hash, std::string_view word, std::span<const int32_t> ids);
 
   const BytePairs& pairs_;

@@ -109,8 +109,8 @@ void BpeEncoder::encode_word(std::string_view word, std::vector<int32_t>& ids) {
     return whole >= 0 ? ids.push_back(whole) : merge_long(word, ids);
   }
   const uint64_t hash = hash64(word);
-  for (size_t slot = hash & (known_.size() - 1); known_[slot].bytes > 0; slot = (slot + 1) & (known_.size() - 1)) {
-    const Known& k = known_[slot];
+  for (size_t at = hash & (known_.size() - 1); known_[at].bytes > 0; at = (at + 1) & (known_.size() - 1)) {
+    const Known& k = known_[at];
     if (k.hash != hash || k.bytes != word.size() || known_text_.compare(k.text, k.bytes, word) != 0) continue;
     ids.insert(ids.end(), known_ids_.data() + k.ids, known_ids_.data() + k.ids + k.count);
     return;
@@ -128,24 +128,24 @@ void BpeEncoder::remember(uint64_t hash, std::string_view word, std::span<const 
     before.swap(known_);
     if (before.size() < known_.size()) {
       for (const Known& k : before)
-        if (k.bytes > 0) known_[free_slot(k.hash)] = k;
+        if (k.bytes > 0) known_[free_entry(k.hash)] = k;
     } else {  // enough of them: begin anew
       known_count_ = 0;
       known_text_.clear();
       known_ids_.clear();
     }
   }
-  known_[free_slot(hash)] = {hash, static_cast<uint32_t>(known_text_.size()), static_cast<uint32_t>(known_ids_.size()),
-                             static_cast<uint16_t>(word.size()), static_cast<uint16_t>(ids.size())};
+  known_[free_entry(hash)] = {hash, static_cast<uint32_t>(known_text_.size()), static_cast<uint32_t>(known_ids_.size()),
+                              static_cast<uint16_t>(word.size()), static_cast<uint16_t>(ids.size())};
   ++known_count_;
   known_text_ += word;
   known_ids_.insert(known_ids_.end(), ids.begin(), ids.end());
 }
 
-size_t BpeEncoder::free_slot(uint64_t hash) const {
-  size_t slot = hash & (known_.size() - 1);
-  while (known_[slot].bytes > 0) slot = (slot + 1) & (known_.size() - 1);
-  return slot;
+size_t BpeEncoder::free_entry(uint64_t hash) const {
+  size_t at = hash & (known_.size() - 1);
+  while (known_[at].bytes > 0) at = (at + 1) & (known_.size() - 1);
+  return at;
 }
 
 // Looks for the lowest rank anew after each merge: fastest for the few symbols of nearly every word.
