@@ -348,7 +348,7 @@ struct Dropout : DropoutRows {
 };
 
 // Numbers are a function of (key, sample, element), as in Dropout.
-struct Noise : NoiseRows {
+struct Randn : RandnRows {
   static constexpr unsigned kKept = 0, kPassed = operand_bit(kY);
   template <class T, class Row>
   HD static void run(Row& row) {
@@ -411,7 +411,7 @@ void row(Parallel& where, RowOp op, const RowArgs& a) {
     case RowOp::kCrossEntropyInOnePass: return for_each_row<CrossEntropyInOnePass>(where, a);
     case RowOp::kRescale: return for_each_row<Rescale>(where, a);
     case RowOp::kDropout: return for_each_row<Dropout>(where, a);
-    case RowOp::kNoise: return for_each_row<Noise>(where, a);
+    case RowOp::kRandn: return for_each_row<Randn>(where, a);
     case RowOp::kSum: return for_each_row<Sum>(where, a);
     case RowOp::kMax: return for_each_row<Max>(where, a);
     case RowOp::kNormSquared: return for_each_row<NormSquared>(where, a);

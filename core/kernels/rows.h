@@ -54,7 +54,7 @@ enum class RowOp : uint8_t {
   kCrossEntropyInOnePass,  // loss and gradient at once; loss_gradient, ignored_target, label_smoothing
   kRescale,                // x *= g / loss_gradient, where they differ
   kDropout,                // drop_probability, rows_per_sample, seed, step, site
-  kNoise,                  // standard normal; rows_per_sample, seed, step, site
+  kRandn,                  // standard normal; rows_per_sample, seed, step, site
   kSum,
   kMax,
   kNormSquared,  // sum of squares, in fp64
@@ -115,7 +115,7 @@ struct DropoutRows {
   static constexpr RowIn kX{0}, kSamples{1};  // samples int64, an id for each rows_per_sample rows
   static constexpr RowOut kY{0};
 };
-struct NoiseRows {
+struct RandnRows {
   static constexpr RowIn kSamples{0};  // int64, an id for each rows_per_sample rows
   static constexpr RowOut kY{0};
 };

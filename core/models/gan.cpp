@@ -53,8 +53,8 @@ GanGenerator::GanGenerator(const GanOptions& o, const Shape& image)
       up1_(child<ConvTranspose2d>("up1", channels_, o.width, 4, 2, 1)),
       up2_(child<ConvTranspose2d>("up2", o.width, image[2], 4, 2, 1)) {}
 
-Tensor GanGenerator::forward(const Tensor& noise) {
-  const Tensor seed = norm1_(quarter_of(image_, noise.dim(0), channels_, linear_(noise)), true);
+Tensor GanGenerator::forward(const Tensor& latents) {
+  const Tensor seed = norm1_(quarter_of(image_, latents.dim(0), channels_, linear_(latents)), true);
   return affine(tanh(up2_(norm2_(up1_(seed), true))), scale_, shift_);
 }
 
@@ -77,15 +77,13 @@ Gan::Gan(const GanOptions& o, const TaskSpec& task)
       discriminator_(child<GanDiscriminator>("discriminator", o, image_of(o, task), classes_)),
       generator_(child<GanGenerator>("generator", o, task.input)) {}
 
-Tensor Gan::noise(int64_t count, DType type) const {
-  return lockstep::noise({count, latent_}, random_site("noise"), type);
-}
+Tensor Gan::latents(int64_t count, DType type) const { return randn({count, latent_}, random_site("noise"), type); }
 
-Tensor Gan::forward(const Tensor& noise) { return generator_(noise); }
+Tensor Gan::forward(const Tensor& latents) { return generator_(latents); }
 
 Tensor Gan::judged(const Tensor& images, bool both) {
   return surrounded([&] {
-    const Tensor generated = generator_(noise(images.dim(0), images.dtype()));
+    const Tensor generated = generator_(latents(images.dim(0), images.dtype()));
     if (!both) return discriminator_(generated);
     // Apart, for batch norm: each has statistics of its own.
     const Tensor of_real = discriminator_(images);

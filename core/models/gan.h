@@ -23,11 +23,11 @@ struct GanOptions {
 };
 std::vector<Field> fields(GanOptions& o);
 
-// Noise [B, latent] -> images [B, H, W, C].
+// Latents [B, latent] -> images [B, H, W, C].
 class GanGenerator : public ModuleOf<Tensor> {
  public:
   GanGenerator(const GanOptions& options, const Shape& image);
-  Tensor forward(const Tensor& noise) override;
+  Tensor forward(const Tensor& latents) override;
 
  private:
   Shape image_;
@@ -58,7 +58,7 @@ class Gan : public Model {
   Gan(const GanOptions& options, const TaskSpec& task);
   std::vector<TensorNeed> reads() const override;
   std::string task() const override { return "gan"; }
-  Tensor forward(const Tensor& noise) override;  // the generator's
+  Tensor forward(const Tensor& latents) override;  // the generator's
   // What the discriminator says of as many generated images as there are, [B, H, W, C], and, before these, of the
   // images themselves, where `both`: [B, K + 1] or [2 B, K + 1].
   Tensor judged(const Tensor& images, bool both);
@@ -66,8 +66,8 @@ class Gan : public Model {
   bool labelled() const { return labelled_; }   // by the data's labels
   GanDiscriminator& discriminator() { return discriminator_; }
   GanGenerator& generator() { return generator_; }
-  // Noise for `count` images in `type`: standard normal numbers, of the samples in context().random.
-  Tensor noise(int64_t count, DType type) const;
+  // Latent vectors for `count` images in `type`: standard normal numbers, of the samples in context().random.
+  Tensor latents(int64_t count, DType type) const;
 
  private:
   int64_t latent_;

@@ -39,17 +39,17 @@ Tensor dropout(const Tensor& x, double p, uint64_t site, CallSite place) {
                    });
 }
 
-Tensor noise(const Shape& shape, uint64_t site, DType type) {
-  const TraceOp op("noise");
-  const Tensor samples = raw::samples_of("noise", shape);
+Tensor randn(const Shape& shape, uint64_t site, DType type) {
+  const TraceOp op("randn");
+  const Tensor samples = raw::samples_of("randn", shape);
   Tensor y = Tensor::empty(shape, type);
   const RandomKey& random = context().random;
   RowArgs r = raw::rows_along_last(y);
-  r[NoiseRows::kSamples] = raw::same_row(samples);
-  r[NoiseRows::kY] = raw::write_rows(y, r.cols);
+  r[RandnRows::kSamples] = raw::same_row(samples);
+  r[RandnRows::kY] = raw::write_rows(y, r.cols);
   r.rows_per_sample = r.rows / shape[0];
   r.seed = random.seed, r.step = static_cast<uint64_t>(random.step), r.site = site;
-  raw::row(RowOp::kNoise, r);
+  raw::row(RowOp::kRandn, r);
   return y;
 }
 

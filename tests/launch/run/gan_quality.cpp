@@ -47,7 +47,7 @@ Images of_generated(Model& classifier, Gan& gan, int64_t count) {
     for (int64_t k = i; k < std::min(i + kBatch, count); ++k) samples.push_back(k);
     const auto images = static_cast<int64_t>(samples.size());
     WithRandom random({1, 0, std::make_shared<const std::vector<int64_t>>(std::move(samples))});
-    classify(classifier, gan(gan.noise(images, DType::kFloat32)), out);
+    classify(classifier, gan(gan.latents(images, DType::kFloat32)), out);
   }
   return out;
 }
