@@ -17,7 +17,7 @@ class BucketLayout {
   // one owner.
   static constexpr int64_t kUnit = kStateChunk;
 
-  struct Piece {
+  struct Member {
     std::string name;
     Shape shape;
     int64_t offset;  // in the flat buffer, elements
@@ -26,23 +26,23 @@ class BucketLayout {
   };
   // Part of a parameter within a range of the flat buffer.
   struct Overlap {
-    int piece;
+    int member;           // index
     IndexRange elements;  // of the flattened parameter
     IndexRange chunks;    // elements / kUnit
   };
 
   int add(std::string name, const Shape& shape) {
-    pieces_.push_back({std::move(name), shape, total_});
+    members_.push_back({std::move(name), shape, total_});
     total_ += round_up(shape.numel(), kUnit);
-    return static_cast<int>(pieces_.size()) - 1;
+    return static_cast<int>(members_.size()) - 1;
   }
-  // After the last piece: lengthens the buffer so that cut() makes `parts` equal parts, which collectives take whole
+  // After the last member: lengthens the buffer so that cut() makes `parts` equal parts, which collectives take whole
   // (NCCL gathers parts of different sizes by one broadcast each), unless that adds more than a sixteenth.
   void even_out(int parts) {
     const int64_t even = round_up(total_, kUnit * parts);
     if (even - total_ <= total_ / 16) total_ = even;
   }
-  const std::vector<Piece>& pieces() const { return pieces_; }
+  const std::vector<Member>& members() const { return members_; }
   int64_t total() const { return total_; }  // elements, a multiple of kUnit
 
   // Part `index` of `range`, cut evenly into `parts` at multiples of kUnit.
@@ -58,9 +58,9 @@ class BucketLayout {
   // The ranges that no parameter fills.
   std::vector<IndexRange> gaps() const {
     std::vector<IndexRange> out;
-    for (size_t i = 0; i < pieces_.size(); ++i) {
-      const IndexRange gap{pieces_[i].offset + pieces_[i].numel(),
-                           i + 1 < pieces_.size() ? pieces_[i + 1].offset : total_};
+    for (size_t i = 0; i < members_.size(); ++i) {
+      const IndexRange gap{members_[i].offset + members_[i].numel(),
+                           i + 1 < members_.size() ? members_[i + 1].offset : total_};
       if (!gap.empty()) out.push_back(gap);
     }
     return out;
@@ -69,8 +69,8 @@ class BucketLayout {
   IndexRange slice(int rank, int size) const { return cut(all(), size, rank); }
   std::vector<Overlap> overlaps(IndexRange flat) const {
     std::vector<Overlap> out;
-    for (size_t i = 0; i < pieces_.size(); ++i) {
-      const Piece& p = pieces_[i];
+    for (size_t i = 0; i < members_.size(); ++i) {
+      const Member& p = members_[i];
       const IndexRange r = intersect(flat, {p.offset, p.offset + p.numel()});
       if (r.empty()) continue;
       const IndexRange e{r.begin - p.offset, r.end - p.offset};
@@ -80,7 +80,7 @@ class BucketLayout {
   }
 
  private:
-  std::vector<Piece> pieces_;
+  std::vector<Member> members_;
   int64_t total_ = 0;
 };
 

@@ -14,7 +14,7 @@ constexpr int64_t kStretch = 1 << 20;  // elements of an entry that are looked a
 
 // What a rank sends to the one that brings a chunk together: this, and then `count` elements of the chunk from `begin`
 // on; or where `count` is kSum the sum of squares of the whole chunk, fp64.
-struct PieceOfChunk {
+struct ChunkPart {
   static constexpr int64_t kSum = -1;
   int64_t chunk = 0, begin = 0, count = 0;
 };
@@ -39,9 +39,9 @@ class ChunkExchange {
   IndexRange owned() const { return owned_by(comm_.rank()); }
   IndexRange owned_by(int rank) const { return split_evenly(chunks_, comm_.size(), rank); }
 
-  void send(const PieceOfChunk& piece, const void* values, size_t bytes) {
-    std::string& to = sent_[static_cast<size_t>(owner_of(piece.chunk))];
-    to.append(reinterpret_cast<const char*>(&piece), sizeof piece);
+  void send(const ChunkPart& part, const void* values, size_t bytes) {
+    std::string& to = sent_[static_cast<size_t>(owner_of(part.chunk))];
+    to.append(reinterpret_cast<const char*>(&part), sizeof part);
     to.append(static_cast<const char*>(values), bytes);
   }
 
@@ -65,13 +65,13 @@ class ChunkExchange {
   template <class Sum>
   std::vector<JoinedChunk> join(const Sum& sum) {
     const std::string all = exchange();
-    std::vector<std::pair<PieceOfChunk, const char*>> pieces;
+    std::vector<std::pair<ChunkPart, const char*>> parts;
     for (size_t at = 0; at < all.size();) {
-      PieceOfChunk p;
+      ChunkPart p;
       std::memcpy(&p, all.data() + at, sizeof p);
       at += sizeof p;
-      if (p.count != PieceOfChunk::kSum) {
-        pieces.emplace_back(p, all.data() + at);
+      if (p.count != ChunkPart::kSum) {
+        parts.emplace_back(p, all.data() + at);
         at += static_cast<size_t>(p.count) * sizeof(float);
         continue;
       }
@@ -80,11 +80,11 @@ class ChunkExchange {
       at += sizeof value;
       sum(p.chunk, value);
     }
-    std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) {
+    std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
       return std::pair(a.first.chunk, a.first.begin) < std::pair(b.first.chunk, b.first.begin);
     });
     std::vector<JoinedChunk> out;
-    for (const auto& [p, from] : pieces) {
+    for (const auto& [p, from] : parts) {
       if (out.empty() || out.back().index != p.chunk) {
         if (!out.empty()) require_complete(out.back());
         out.push_back({p.chunk, {}});
@@ -212,7 +212,7 @@ double sum_of_squares(ChunkExchange& exchange, const std::string& name, const st
     exchange.take(*e, [&](int64_t element, const float* values, int64_t n) {
       int64_t chunk = element / kStateChunk;
       for (const double sum : squares_of_chunks(host, values, n))
-        exchange.send({chunk++, 0, PieceOfChunk::kSum}, &sum, sizeof sum);
+        exchange.send({chunk++, 0, ChunkPart::kSum}, &sum, sizeof sum);
     });
   const IndexRange owned = exchange.owned();
   std::vector<double> sums(static_cast<size_t>(owned.size()), -1);

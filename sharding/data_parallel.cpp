@@ -226,7 +226,7 @@ int64_t DataParallel::parameter_count() const {
   int64_t n = 0;
   for (auto* buckets : {&trainable_, &frozen_})
     for (auto& b : *buckets)
-      for (const BucketLayout::Piece& p : b->layout().pieces()) n += p.numel();
+      for (const BucketLayout::Member& p : b->layout().members()) n += p.numel();
   return n;
 }
 

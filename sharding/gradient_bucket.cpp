@@ -100,10 +100,10 @@ void GradientBucket::begin_micro_batch(int64_t index) {
   arrived_.assign(parameters_.members().size(), false);
   pending_ = static_cast<int>(arrived_.size());
   for (size_t i = 0; i < arrived_.size(); ++i) {
-    const BucketLayout::Piece& piece = layout().pieces()[i];
+    const BucketLayout::Member& member = layout().members()[i];
     auto& record = *parameters_.members()[i].parameter->value.record();
     record.grad = Tensor();
-    record.grad_buffer = Tensor::view_of(leaf_.storage(), piece.offset, piece.shape, DType::kFloat32);
+    record.grad_buffer = Tensor::view_of(leaf_.storage(), member.offset, member.shape, DType::kFloat32);
   }
 }
 
@@ -120,7 +120,7 @@ void GradientBucket::gradient_arrived(size_t i) {
   trace_mark();
   if (arrived_.empty() || arrived_[i]) return;
   if (!parameters_.members()[i].parameter->value.record()->grad.defined()) return;  // reached, but nothing flowed
-  check(pending_ > 0, "a gradient of ", layout().pieces()[i].name,
+  check(pending_ > 0, "a gradient of ", layout().members()[i].name,
         " came when its micro-batch's were complete: it was used beside its block, or in a backward pass of its own");
   arrived_[i] = true;
   if (--pending_ == 0) leaf_complete();
@@ -132,8 +132,8 @@ int GradientBucket::end_micro_batch() {
   int unused = 0;
   for (size_t i = 0; i < arrived_.size(); ++i)
     if (!arrived_[i]) {
-      const BucketLayout::Piece& piece = layout().pieces()[i];
-      raw::fill(leaf_.slice(0, piece.offset, piece.offset + piece.numel()), 0);
+      const BucketLayout::Member& member = layout().members()[i];
+      raw::fill(leaf_.slice(0, member.offset, member.offset + member.numel()), 0);
       ++unused;
     }
   pending_ = 0;
@@ -155,8 +155,8 @@ void GradientBucket::leaf_complete() {
 
 // Each rank sends every other its nodes' sums of that one's part of `span`; returns all ranks' nodes of this rank's
 // part, merged. Sends in the order of the current stream, merges in the order of `merging`. Where ranks bring many
-// nodes, the parts are exchanged in pieces, one after the other into the same memory, so that what arrives never takes
-// more than kReceived whole buffers.
+// nodes, the parts are exchanged in stretches, one after the other into the same memory, so that what arrives never
+// takes more than kReceived whole buffers.
 GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& nodes, IndexRange span,
                                                const std::vector<IndexRange>& ranges, DType wire, Stream& merging) {
   const int size = comm.size(), me = comm.rank();
@@ -167,7 +167,7 @@ GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& 
     calls = std::max(calls, held.back().size());
   }
   const auto held_by = [&](int rank) -> const std::vector<IndexRange>& { return held[static_cast<size_t>(rank)]; };
-  const auto pieces = static_cast<int>(std::max<int64_t>(1, ceil_div(static_cast<int64_t>(calls), kReceived)));
+  const auto stretches = static_cast<int>(std::max<int64_t>(1, ceil_div(static_cast<int64_t>(calls), kReceived)));
   const IndexRange my_part = BucketLayout::cut(span, size, me);
 
   std::vector<Tensor> sent, received(calls);
@@ -176,14 +176,14 @@ GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& 
   in_flight_.insert(in_flight_.end(), sent.begin(), sent.end());
 
   Nodes result;
-  for (int piece = 0; piece < pieces; ++piece) {
-    auto part = [&](int rank) { return BucketLayout::cut(BucketLayout::cut(span, size, rank), pieces, piece); };
+  for (int stretch = 0; stretch < stretches; ++stretch) {
+    auto part = [&](int rank) { return BucketLayout::cut(BucketLayout::cut(span, size, rank), stretches, stretch); };
     const int64_t mine = part(me).size();
     std::vector<Work> works;
     std::vector<std::vector<int64_t>> places;
     {
-      // A later piece overwrites what the one before has merged.
-      const WithStream order(piece == 0 ? current_stream() : merging);
+      // A later stretch overwrites what the one before has merged.
+      const WithStream order(stretch == 0 ? current_stream() : merging);
       for (size_t k = 0; k < calls; ++k) {
         std::vector<int64_t> send_counts, send_offsets, receive_counts, receive_offsets;
         int64_t arriving = 0;
@@ -219,10 +219,10 @@ GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& 
         }
         stack.push(held_by(r)[k], value, add_into);
       }
-    if (pieces == 1) return stack.nodes();
+    if (stretches == 1) return stack.nodes();
     for (size_t i = 0; i < stack.nodes().size(); ++i) {
       const auto& [range, value] = stack.nodes()[i];
-      if (piece == 0) result.emplace_back(range, Tensor::empty({my_part.size()}));
+      if (stretch == 0) result.emplace_back(range, Tensor::empty({my_part.size()}));
       raw::copy(result[i].second.slice(0, part(me).begin - my_part.begin, part(me).end - my_part.begin), value);
     }
   }
@@ -351,9 +351,9 @@ void GradientBucket::measure(const Tensor& sum) {
     const IndexRange part = parameters_.part();
     std::vector<int64_t> ranges;
     for (const BucketLayout::Overlap& o : layout().overlaps(part)) {
-      const BucketLayout::Piece& piece = layout().pieces()[static_cast<size_t>(o.piece)];
-      const int64_t first = (piece.offset - part.begin) / BucketLayout::kUnit;  // of the piece's chunks
-      for (const IndexRange& node : maximal_nodes(o.chunks, piece.chunks())) {
+      const BucketLayout::Member& member = layout().members()[static_cast<size_t>(o.member)];
+      const int64_t first = (member.offset - part.begin) / BucketLayout::kUnit;  // of the member's chunks
+      for (const IndexRange& node : maximal_nodes(o.chunks, member.chunks())) {
         ranges.push_back(first + node.begin);
         ranges.push_back(first + node.end);
       }
@@ -378,7 +378,7 @@ void GradientBucket::measure(const Tensor& sum) {
 }
 
 void GradientBucket::set_gradients(Slot* slots) const {
-  for (size_t i = 0; i < layout().pieces().size(); ++i) slots[i].gradient = parameters_.of_slice(gradient_, i);
+  for (size_t i = 0; i < layout().members().size(); ++i) slots[i].gradient = parameters_.of_slice(gradient_, i);
 }
 
 bool GradientBucket::finish_reduce(std::optional<Seconds> patience) {

@@ -21,7 +21,7 @@ ModelBuffers::ModelBuffers(const Module& model, const Mesh& mesh) : mesh_(mesh),
   flat_ = Tensor::zeros({layout_.total()});
   for (size_t i = 0; i < buffers_.size(); ++i) {
     Buffer& b = *buffers_[i].buffer;
-    b.value = Tensor::view_of(flat_.storage(), layout_.pieces()[i].offset, b.value.shape(), DType::kFloat32);
+    b.value = Tensor::view_of(flat_.storage(), layout_.members()[i].offset, b.value.shape(), DType::kFloat32);
     raw::fill(b.value, b.initial);
   }
 }
@@ -32,7 +32,7 @@ void ModelBuffers::collect() {
   for (size_t i = 0; i < buffers_.size(); ++i) {
     Buffer& b = *buffers_[i].buffer;
     if (b.rate == 0) continue;
-    const int64_t at = layout_.pieces()[i].offset;
+    const int64_t at = layout_.members()[i].offset;
     const Tensor place = row.slice(0, at, at + b.value.numel());
     if (b.update) raw::copy(place, b.update.flatten());
     else raw::fill(place, std::numeric_limits<double>::quiet_NaN());  // its module did not run
@@ -86,10 +86,10 @@ void ModelBuffers::fold(MicroSchedule schedule, int64_t micro_count, const Tenso
 std::vector<StateEntry> ModelBuffers::state() const {
   std::vector<StateEntry> out;
   if (buffers_.empty()) return out;
-  for (const BucketLayout::Piece& piece : layout_.pieces()) {
-    const IndexRange mine = intersect(slice_of(mesh_.shard().index), {piece.offset, piece.offset + piece.numel()});
-    const IndexRange elements = mine.empty() ? IndexRange{piece.offset, piece.offset} : mine;
-    out.push_back({str(kBuffers, piece.name), piece.shape, elements.begin - piece.offset,
+  for (const BucketLayout::Member& member : layout_.members()) {
+    const IndexRange mine = intersect(slice_of(mesh_.shard().index), {member.offset, member.offset + member.numel()});
+    const IndexRange elements = mine.empty() ? IndexRange{member.offset, member.offset} : mine;
+    out.push_back({str(kBuffers, member.name), member.shape, elements.begin - member.offset,
                    flat_.slice(0, elements.begin, elements.end)});
   }
   return out;

@@ -54,11 +54,11 @@ ParameterBucket::ParameterBucket(std::string name, std::vector<NamedParameter> p
   for (const IndexRange& gap : layout_.gaps())
     if (const IndexRange mine = intersect(slice_, gap); !mine.empty()) fill(Init::zeros(), 0, "gap", 0, of_slice(mine));
   for (size_t i = 0; i < members_.size(); ++i) {
-    const BucketLayout::Piece& piece = layout_.pieces()[i];
+    const BucketLayout::Member& member = layout_.members()[i];
     Parameter& p = *members_[i].parameter;
-    const IndexRange mine = intersect(slice_, {piece.offset, piece.offset + piece.numel()});
-    if (!mine.empty()) fill(p.init, o.seed, piece.name, mine.begin - piece.offset, of_slice(mine));
-    Tensor placed = Tensor::view_of(whole_.storage(), piece.offset, piece.shape, compute_);
+    const IndexRange mine = intersect(slice_, {member.offset, member.offset + member.numel()});
+    if (!mine.empty()) fill(p.init, o.seed, member.name, mine.begin - member.offset, of_slice(mine));
+    Tensor placed = Tensor::view_of(whole_.storage(), member.offset, member.shape, compute_);
     require_grad(placed, !frozen_);
     p.value = placed;
   }
@@ -126,23 +126,23 @@ IndexRange ParameterBucket::part_of(int rank) const {
 }
 
 Tensor ParameterBucket::of_slice(const Tensor& slice_tensor, size_t index) const {
-  const BucketLayout::Piece& piece = layout_.pieces()[index];
-  const IndexRange r = intersect(slice_, {piece.offset, piece.offset + piece.numel()});
+  const BucketLayout::Member& member = layout_.members()[index];
+  const IndexRange r = intersect(slice_, {member.offset, member.offset + member.numel()});
   if (r.empty()) return slice_tensor.slice(0, 0, 0);
   return slice_tensor.slice(0, r.begin - slice_.begin, r.end - slice_.begin);
 }
 
 // Of the parameter, in this rank's slice; 0 where it has none of it.
 int64_t ParameterBucket::first_element(size_t index) const {
-  const BucketLayout::Piece& piece = layout_.pieces()[index];
-  const IndexRange r = intersect(slice_, {piece.offset, piece.offset + piece.numel()});
-  return r.empty() ? 0 : r.begin - piece.offset;
+  const BucketLayout::Member& member = layout_.members()[index];
+  const IndexRange r = intersect(slice_, {member.offset, member.offset + member.numel()});
+  return r.empty() ? 0 : r.begin - member.offset;
 }
 
 std::vector<Slot> ParameterBucket::slots() const {
   std::vector<Slot> out;
   for (size_t i = 0; i < members_.size() && !frozen_; ++i) {
-    const BucketLayout::Piece& p = layout_.pieces()[i];
+    const BucketLayout::Member& p = layout_.members()[i];
     Slot s;
     s.name = p.name;
     s.region = p.shape;
@@ -172,7 +172,7 @@ void ParameterBucket::gather_whole(const Tensor& whole, int64_t per_chunk) const
 std::vector<StateEntry> ParameterBucket::state() const {
   std::vector<StateEntry> out;
   for (size_t i = 0; i < members_.size(); ++i) {
-    const BucketLayout::Piece& p = layout_.pieces()[i];
+    const BucketLayout::Member& p = layout_.members()[i];
     out.push_back({str(kParameters, p.name), p.shape, first_element(i), of_slice(master_, i)});
   }
   return out;
@@ -181,7 +181,7 @@ std::vector<StateEntry> ParameterBucket::state() const {
 std::vector<StateEntry> ParameterBucket::whole_copies() const {
   std::vector<StateEntry> out;
   if (streamed_ || (mesh_.shard().size == 1 && master_.same_place(whole_))) return out;
-  for (const BucketLayout::Piece& p : layout_.pieces())
+  for (const BucketLayout::Member& p : layout_.members())
     out.push_back(
         {str(kParameters, p.name, " (whole copy)"), p.shape, 0, whole_.slice(0, p.offset, p.offset + p.numel())});
   return out;

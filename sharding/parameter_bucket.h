@@ -23,7 +23,7 @@ class ParameterBucket final : public SlotGroup {
   ParameterBucket(const ParameterBucket&) = delete;
 
   const std::string& name() const { return name_; }
-  const std::vector<NamedParameter>& members() const { return members_; }  // in the order of the layout's pieces
+  const std::vector<NamedParameter>& members() const { return members_; }  // in the order of the layout's members
   const BucketLayout& layout() const { return layout_; }
   bool frozen() const { return frozen_; }
   // Are its values those of files that stay, so that checkpoints do not hold them?

@@ -13,7 +13,7 @@ int64_t owned_nodes(const ParameterBucket& bucket, int rank) {
   int64_t count = 0;
   for (const BucketLayout::Overlap& o : bucket.layout().overlaps(bucket.part_of(rank)))
     count += static_cast<int64_t>(
-        maximal_nodes(o.chunks, bucket.layout().pieces()[static_cast<size_t>(o.piece)].chunks()).size());
+        maximal_nodes(o.chunks, bucket.layout().members()[static_cast<size_t>(o.member)].chunks()).size());
   return count;
 }
 
@@ -83,14 +83,14 @@ std::vector<StepReducer::NormPlan> StepReducer::norms_of(const Places& places) c
     const BucketLayout& layout = b->parameters().layout();
     std::vector<TreeStack<char>> stacks;
     const size_t first = out.size();
-    for (auto& p : layout.pieces()) {
+    for (auto& p : layout.members()) {
       stacks.emplace_back(p.chunks());
       out.push_back({p.name, {}});
     }
     const auto add_nodes_of = [&](int rank) {
       for (auto& o : layout.overlaps(b->parameters().part_of(rank))) {
-        const auto p = static_cast<size_t>(o.piece);
-        for (const IndexRange& node : maximal_nodes(o.chunks, layout.pieces()[p].chunks())) {
+        const auto p = static_cast<size_t>(o.member);
+        for (const IndexRange& node : maximal_nodes(o.chunks, layout.members()[p].chunks())) {
           int32_t joins = 0;
           stacks[p].push(node, 0, [&](char, char) { ++joins; });
           std::vector<int32_t>& nodes = out[first + p].nodes;
@@ -149,12 +149,12 @@ PendingStep StepReducer::run(const std::vector<Tensor>& losses, const Scales& sc
   StepOutcomeArgs a;
   a.micro_batches = micro_count_;
   a.ranks = data.size;
-  a.pieces = static_cast<int64_t>(names_->size());
+  a.tensors = static_cast<int64_t>(names_->size());
   a.values = static_cast<const double*>(gathered.read());
   a.losses = static_cast<const int32_t*>(plan_.read());
   a.requests = a.losses + a.micro_batches;
   a.first = a.requests + a.ranks;
-  a.nodes = a.first + a.pieces + 1;
+  a.nodes = a.first + a.tensors + 1;
   a.nominal = scales.nominal;
   a.loss_scale = scales.loss_scale;
   a.clip_norm = scales.clip_norm;
@@ -204,7 +204,7 @@ StepResult PendingStep::wait(std::optional<Seconds> deadline) const {
   result.finite = problem == 0;
   if (problem == A::kLossProblem) result.nonfinite = "loss";
   else if (problem == A::kNormProblem) result.nonfinite = "their sum";
-  else if (!result.finite) result.nonfinite = (*names_)[static_cast<size_t>(problem - A::kFirstPiece)];
+  else if (!result.finite) result.nonfinite = (*names_)[static_cast<size_t>(problem - A::kFirstTensor)];
   return result;
 }
 

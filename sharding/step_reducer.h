@@ -65,7 +65,7 @@ class PendingStep {
   Tensor gathered_, gathered_on_host_;                   // of several ranks: what all brought
   std::shared_ptr<const std::vector<int32_t>> busy_at_;  // there, by rank
   Event there_;
-  std::shared_ptr<const std::vector<std::string>> names_;  // of pieces
+  std::shared_ptr<const std::vector<std::string>> names_;  // of tensors
   double exposed_ms_ = 0;
 };
 
@@ -99,7 +99,7 @@ class StepReducer {
   int64_t micro_count_;
   std::vector<int64_t> counts_;  // of each rank's values: requests, loss and targets of each micro-batch, norm nodes
   Tensor plan_;                  // int32: StepOutcomeArgs::losses, requests, first, nodes
-  std::shared_ptr<const std::vector<std::string>> names_;  // of pieces, sorted: their order of addition
+  std::shared_ptr<const std::vector<std::string>> names_;  // of tensors, sorted: their order of addition
   std::shared_ptr<const std::vector<int32_t>> busy_at_;    // where each rank's time is among all values
   Tensor known_;  // fp64: requests, loss and targets of each micro-batch, as far as the host has them
 };

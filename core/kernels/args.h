@@ -232,15 +232,16 @@ struct BlockCodesArgs {
 struct StepOutcomeArgs {
   // Indices into `out`. out[kProblem] is 0 if all values are finite, else one of the problems below.
   static constexpr int kLoss = 0, kGradNorm = 1, kTargets = 2, kProblem = 3, kGradScale = 4, kRequests = 5, kCount = 6;
-  static constexpr int kLossProblem = 1, kNormProblem = 2, kFirstPiece = 3;  // kFirstPiece + i: piece i is not finite
-  static constexpr int kMostOpen = 64;  // partial sums that wait for their siblings: at most one for each tree level
+  static constexpr int kLossProblem = 1, kNormProblem = 2,
+                       kFirstTensor = 3;  // kFirstTensor + i: tensor i is not finite
+  static constexpr int kMostOpen = 64;    // partial sums that wait for their siblings: at most one for each tree level
 
   const double* values = nullptr;
   const int32_t* losses = nullptr;    // [micro_batches]: index in `values` of its summed loss, then its target count
   const int32_t* requests = nullptr;  // [ranks]: index of the bits of what that rank asks for; all of them are joined
-  const int32_t* first = nullptr;     // [pieces + 1]: each piece's first node
+  const int32_t* first = nullptr;     // [tensors + 1]: each tensor's first node
   const int32_t* nodes = nullptr;     // pairs: index of a node's sum of squares, number of subtrees that it completes
-  int64_t micro_batches = 0, ranks = 0, pieces = 0;
+  int64_t micro_batches = 0, ranks = 0, tensors = 0;
   double nominal = 1, loss_scale = 1, clip_norm = 0;  // gradients are sums / nominal * loss_scale; 0: no clipping
   double* out = nullptr;                              // [kCount]
   float* verdict = nullptr;                           // UpdateControlArgs::verdict

@@ -9,7 +9,7 @@ void step_outcome(Parallel&, const StepOutcomeArgs& a) {
   StepSums sums;
   for (int64_t r = 0; r < a.ranks; ++r) sums.requests |= static_cast<int>(a.values[a.requests[r]]);
   for (int64_t i = 0; i < a.micro_batches; ++i) sums.add_micro_batch(a.values[a.losses[i]], a.values[a.losses[i] + 1]);
-  for (int64_t p = 0; p < a.pieces; ++p) sums.add_piece(p, piece_sum(a, p));
+  for (int64_t p = 0; p < a.tensors; ++p) sums.add_tensor(p, tensor_sum(a, p));
   conclude(a, sums);
 }
 

@@ -9,11 +9,11 @@ namespace lockstep::inline LOCKSTEP_ISA {
 
 HD inline bool is_finite(double x) { return x - x == 0; }
 
-// The sum of squares of a piece: its nodes in order, siblings added as soon as both are there.
-HD inline double piece_sum(const StepOutcomeArgs& a, int64_t piece) {
+// The sum of squares of a tensor's gradient: its nodes in order, siblings added as soon as both are there.
+HD inline double tensor_sum(const StepOutcomeArgs& a, int64_t tensor) {
   double open[StepOutcomeArgs::kMostOpen];
   int count = 0;
-  for (int64_t i = a.first[piece]; i < a.first[piece + 1]; ++i) {
+  for (int64_t i = a.first[tensor]; i < a.first[tensor + 1]; ++i) {
     open[count++] = a.values[a.nodes[2 * i]];
     for (int32_t join = a.nodes[2 * i + 1]; join > 0; --join) {
       --count;
@@ -25,13 +25,13 @@ HD inline double piece_sum(const StepOutcomeArgs& a, int64_t piece) {
 
 struct StepSums {
   double loss = 0, targets = 0, norm_squared = 0;
-  int requests = 0;        // bits, joined
-  int64_t bad_piece = -1;  // the first that is not finite
+  int requests = 0;         // bits, joined
+  int64_t bad_tensor = -1;  // the first that is not finite
 
   HD void add_micro_batch(double its_loss, double its_targets) { loss += its_loss, targets += its_targets; }
-  HD void add_piece(int64_t piece, double sum) {
+  HD void add_tensor(int64_t tensor, double sum) {
     norm_squared += sum;
-    if (bad_piece < 0 && !is_finite(sum)) bad_piece = piece;
+    if (bad_tensor < 0 && !is_finite(sum)) bad_tensor = tensor;
   }
 };
 
@@ -42,7 +42,7 @@ HD inline void conclude(const StepOutcomeArgs& a, const StepSums& sums) {
   const double loss = any ? sums.loss / sums.targets : 0;
   const double norm = sqrt_of(sums.norm_squared) * correction / a.loss_scale;
   int64_t problem = 0;
-  if (sums.bad_piece >= 0) problem = A::kFirstPiece + sums.bad_piece;
+  if (sums.bad_tensor >= 0) problem = A::kFirstTensor + sums.bad_tensor;
   else if (!is_finite(loss)) problem = A::kLossProblem;
   else if (!is_finite(norm)) problem = A::kNormProblem;
   double scale = correction / a.loss_scale;

@@ -109,9 +109,9 @@ class TextTableImport {
         continue;
       }
       try {
-        std::vector<TextPiece> pieces{{std::move(row.text), true}};
-        if (!options_.separator.empty()) pieces.push_back({options_.separator, true, true});
-        rows.made.add(encoder, pieces, {.label = row.label, .line = row.line});
+        std::vector<TextPart> parts{{std::move(row.text), true}};
+        if (!options_.separator.empty()) parts.push_back({options_.separator, true, true});
+        rows.made.add(encoder, parts, {.label = row.label, .line = row.line});
       } catch (const Error& e) {
         throw e.with_message(str(place(row.line, columns_.text), e.what()));
       }

@@ -234,8 +234,8 @@ class JsonImport {
   bool paired() const { return !fields_.chosen.empty(); }
 
   // Of a record of a pair: the prompt, where there is one, and the field of its answer.
-  std::vector<TextPiece> pieces_with(const JsonObject& object, const std::string& answer) const {
-    std::vector<TextPiece> out;
+  std::vector<TextPart> parts_with(const JsonObject& object, const std::string& answer) const {
+    std::vector<TextPart> out;
     if (!template_) {
       if (!fields_.prompt.empty()) out.push_back({text_field(object, fields_.prompt)});
       out.push_back({text_field(object, answer), true});
@@ -248,11 +248,11 @@ class JsonImport {
   }
 
   // Encodes the next record, and the separator behind it. Throws where there is no target in `what`.
-  void add(std::vector<TextPiece> pieces, const std::string& what, MadeRecord about, RecordEncoder& encoder,
+  void add(std::vector<TextPart> parts, const std::string& what, MadeRecord about, RecordEncoder& encoder,
            MadeRecords& made) const {
-    if (!options_.separator.empty()) pieces.push_back({options_.separator, true, true});
+    if (!options_.separator.empty()) parts.push_back({options_.separator, true, true});
     const auto before = static_cast<std::ptrdiff_t>(made.ids.size());
-    made.add(encoder, pieces, std::move(about));
+    made.add(encoder, parts, std::move(about));
     if (std::find(made.targets.begin() + before, made.targets.end(), 1) != made.targets.end()) return;
     made.drop_last();
     throw Error(ExitCode::kBadData,
@@ -262,7 +262,7 @@ class JsonImport {
 
   void add_pair(const JsonObject& object, int64_t number, RecordEncoder& encoder, MadeRecords& made) const {
     const auto one = [&](const std::string& name) {
-      add(pieces_with(object, name), str("its field \"", name, "\" "), {.line = number}, encoder, made);
+      add(parts_with(object, name), str("its field \"", name, "\" "), {.line = number}, encoder, made);
     };
     one(fields_.chosen);
     try {
@@ -273,7 +273,7 @@ class JsonImport {
     }
   }
 
-  std::vector<TextPiece> pieces_of(const JsonObject& object) const {
+  std::vector<TextPart> parts_of(const JsonObject& object) const {
     if (template_) return chat_text(*template_, messages_of(object, fields_.messages));
     if (!fields_.prompt.empty())
       return {{text_field(object, fields_.prompt)}, {text_field(object, fields_.completion), true}};
@@ -285,12 +285,11 @@ class JsonImport {
     require(object.has_value(), ExitCode::kBadData,
             "is no JSON object (or has a key twice, or is nested deeper than 32 levels)");
     if (paired()) return add_pair(*object, number, encoder, made);
-    std::vector<TextPiece> pieces = pieces_of(*object);
+    std::vector<TextPart> parts = parts_of(*object);
     const std::string label = fields_.label.empty() ? "" : label_field(*object, fields_.label);
-    const bool empty =
-        std::all_of(pieces.begin(), pieces.end(), [](const TextPiece& piece) { return piece.text.empty(); });
+    const bool empty = std::all_of(parts.begin(), parts.end(), [](const TextPart& part) { return part.text.empty(); });
     if (empty) return made.records.push_back({.line = number});
-    add(std::move(pieces), "", {.label = label, .line = number}, encoder, made);
+    add(std::move(parts), "", {.label = label, .line = number}, encoder, made);
   }
 
   const std::vector<std::string>& inputs_;

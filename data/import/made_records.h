@@ -35,10 +35,10 @@ struct MadeRecords {
   std::vector<MadeRecord> records;
 
   // Encodes the next record. Where that fails nothing of it stays.
-  void add(RecordEncoder& encoder, const std::vector<TextPiece>& pieces, MadeRecord about) {
+  void add(RecordEncoder& encoder, const std::vector<TextPart>& parts, MadeRecord about) {
     const size_t before = ids.size();
     try {
-      encoder.encode(pieces, ids, targets);
+      encoder.encode(parts, ids, targets);
       check(ids.size() == targets.size(), "tokens without marks");
     } catch (const Error&) {
       ids.resize(before);

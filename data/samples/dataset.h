@@ -33,11 +33,11 @@ struct DataSpec {
   double target_mean = 0, target_std = 1;
   // Above 1: samples may end before their tensors do (Dataset::length), and what is left is padding. A micro-batch then
   // has rows of padded(length of its longest sample): tensors with the input's shape are cut to it.
-  int64_t buckets = 1;
+  int64_t length_buckets = 1;
 
-  // The shortest of `buckets` lengths, evenly spaced up to that of the tensors, that holds so many units.
+  // The shortest of `length_buckets` lengths, evenly spaced up to that of the tensors, that holds so many units.
   int64_t padded(int64_t length) const {
-    const int64_t width = ceil_div(units, buckets);
+    const int64_t width = ceil_div(units, length_buckets);
     return std::min(units, ceil_div(length, width) * width);
   }
   const TensorSpec& input() const { return tensors.front(); }

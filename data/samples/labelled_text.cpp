@@ -35,7 +35,7 @@ LabelledText::LabelledText(std::shared_ptr<const DatasetFile> file, IndexRange r
            context,
            false,
            h.vocabulary_size};
-  spec_.buckets = buckets;
+  spec_.length_buckets = buckets;
 }
 
 void LabelledText::read(int64_t, int64_t index, SampleMemory sample) const {

@@ -15,7 +15,7 @@ namespace lockstep {
 
 class LabelledText final : public Dataset {
  public:
-  // The records [records.begin, records.end) of a file whose records have labels, as DataSpec::buckets says.
+  // The records [records.begin, records.end) of a file whose records have labels, as DataSpec::length_buckets says.
   LabelledText(std::shared_ptr<const DatasetFile> file, IndexRange records, int64_t context, int64_t buckets = 1);
   int64_t size() const override { return static_cast<int64_t>(begins_.size()); }
   // "tokens" [context], "labels" [] and, so that no token sees the padding, "documents" and "positions" [context]

@@ -16,7 +16,7 @@ PackedDataset::PackedDataset(std::shared_ptr<const TokenSource> source, IndexRan
         context, " tokens from records [", records.begin, ", ", records.end, ")");
   std::sort(options_.ignore_tokens.begin(), options_.ignore_tokens.end());
   cut(records);
-  require(!pieces_.empty(), ExitCode::kConfig, "data.packing: none of ", records.size(),
+  require(!segments_.empty(), ExitCode::kConfig, "data.packing: none of ", records.size(),
           " records has two tokens, one to read and one to predict");
   if (!options_.pad) fill();
   spec_ = {{{"tokens", DType::kInt32, {context}}, {std::string(kLabels), DType::kInt32, {context}}},
@@ -24,14 +24,14 @@ PackedDataset::PackedDataset(std::shared_ptr<const TokenSource> source, IndexRan
            "tokens",
            context,
            !masked()};
-  spec_.buckets = options_.buckets;
+  spec_.length_buckets = options_.buckets;
   check(options_.pad || (options_.buckets == 1 && !masked()), "packed samples with buckets or masks");
   if (!tells_documents()) return;
   spec_.tensors.push_back({"documents", DType::kInt32, {context}});
   spec_.tensors.push_back({"positions", DType::kInt32, {context}});
 }
 
-int64_t PackedDataset::size() const { return static_cast<int64_t>(options_.pad ? pieces_.size() : ends_.size()); }
+int64_t PackedDataset::size() const { return static_cast<int64_t>(options_.pad ? segments_.size() : ends_.size()); }
 
 void PackedDataset::cut(IndexRange records) {
   int64_t number = 0;
@@ -40,16 +40,17 @@ void PackedDataset::cut(IndexRange records) {
     if (record < records.begin || record >= records.end) return;
     const int64_t end = masked() ? tokens.end : tokens.end - 1;  // the last token has none after it
     for (int64_t at = tokens.begin; at < end; at += options_.context)
-      pieces_.push_back({at, static_cast<int32_t>(std::min(options_.context, end - at))});
+      segments_.push_back({at, static_cast<int32_t>(std::min(options_.context, end - at))});
   });
 }
 
 void PackedDataset::fill() {
-  std::stable_sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.count > b.count; });
-  std::vector<int64_t> sample_of(pieces_.size());
+  std::stable_sort(segments_.begin(), segments_.end(),
+                   [](const Segment& a, const Segment& b) { return a.count > b.count; });
+  std::vector<int64_t> sample_of(segments_.size());
   std::map<int64_t, std::vector<int64_t>> open;  // samples by the room that they have
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    const int64_t count = pieces_[i].count;
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const int64_t count = segments_[i].count;
     const auto fullest = open.lower_bound(count);
     int64_t room = options_.context;
     if (fullest == open.end()) {
@@ -70,24 +71,24 @@ void PackedDataset::fill() {
     next.push_back(total);
     end = total += end;
   }
-  places_.resize(pieces_.size());
-  for (size_t i = 0; i < pieces_.size(); ++i)
+  places_.resize(segments_.size());
+  for (size_t i = 0; i < segments_.size(); ++i)
     places_[static_cast<size_t>(next[static_cast<size_t>(sample_of[i])]++)] = static_cast<int64_t>(i);
 }
 
-// The piece that is at a place of the packing in an epoch: one of those with the same length.
-PackedDataset::Piece PackedDataset::piece_at(int64_t epoch, int64_t place) const {
-  const Piece& own = pieces_[static_cast<size_t>(place)];
+// The segment that is at a place of the packing in an epoch: one of those with the same length.
+PackedDataset::Segment PackedDataset::segment_at(int64_t epoch, int64_t place) const {
+  const Segment& own = segments_[static_cast<size_t>(place)];
   if (!options_.exchange) return own;
-  const auto [first, last] = std::equal_range(pieces_.begin(), pieces_.end(), own,
-                                              [](const Piece& a, const Piece& b) { return a.count > b.count; });
+  const auto [first, last] = std::equal_range(segments_.begin(), segments_.end(), own,
+                                              [](const Segment& a, const Segment& b) { return a.count > b.count; });
   const uint64_t seed = options_.seed ^ static_cast<uint64_t>(own.count) << 32;
   const Sampler order(last - first, seed, epoch, true);
-  return first[order(place - (first - pieces_.begin()))];
+  return first[order(place - (first - segments_.begin()))];
 }
 
 int64_t PackedDataset::length(int64_t, int64_t index) const {
-  return options_.pad ? pieces_[static_cast<size_t>(index)].count : options_.context;
+  return options_.pad ? segments_[static_cast<size_t>(index)].count : options_.context;
 }
 
 void PackedDataset::read(int64_t epoch, int64_t index, SampleMemory sample) const {
@@ -103,8 +104,8 @@ void PackedDataset::read(int64_t epoch, int64_t index, SampleMemory sample) cons
     at += count;
     ++document;
   };
-  const auto put = [&](const Piece& piece) {
-    const int64_t count = piece.count, begin = piece.begin;
+  const auto put = [&](const Segment& segment) {
+    const int64_t count = segment.count, begin = segment.begin;
     source_->read({begin, begin + count}, ids + at);
     if (masked()) {
       Masking{options_.mask, options_.seed}.hide(*source_, epoch, index, count, ids + at, labels + at);
@@ -116,10 +117,10 @@ void PackedDataset::read(int64_t epoch, int64_t index, SampleMemory sample) cons
     ignore_labels(*source_, {begin + 1, begin + count + 1}, options_.ignore_tokens, labels + at);
     mark(count);
   };
-  if (options_.pad) put(pieces_[static_cast<size_t>(index)]);
+  if (options_.pad) put(segments_[static_cast<size_t>(index)]);
   else
     for (int64_t i = index > 0 ? ends_[static_cast<size_t>(index - 1)] : 0; i < ends_[static_cast<size_t>(index)]; ++i)
-      put(piece_at(epoch, places_[static_cast<size_t>(i)]));
+      put(segment_at(epoch, places_[static_cast<size_t>(i)]));
   std::fill(ids + at, ids + options_.context, 0);
   std::fill(labels + at, labels + options_.context, kIgnoreIndex);
   mark(options_.context - at);

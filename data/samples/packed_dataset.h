@@ -15,7 +15,7 @@ struct PackingOptions {
   int64_t context = 0;
   std::vector<int64_t> ignore_tokens = {};  // targets with these ids become kIgnoreIndex
   bool pad = false;                         // one record a sample
-  int64_t buckets = 1;                      // if so: DataSpec::buckets
+  int64_t buckets = 1;                      // if so: DataSpec::length_buckets
   // Training: records of equal length change places in each epoch, a function of (seed, epoch).
   bool exchange = false;
   uint64_t seed = 0;
@@ -23,9 +23,9 @@ struct PackingOptions {
 };
 
 // A record of n tokens has n - 1 positions, each with the token after it as its label, or with `mask` n; of one with
-// more positions than `context`, pieces of `context` are cut, which are then as records are. A piece is in one sample
-// of each epoch. Packing is best-fit decreasing: the longest piece first, each into the fullest sample that has room.
-// Which lengths a sample holds is thus the same in every epoch, and so is the number of samples.
+// more positions than `context`, segments of `context` are cut, which are then as records are. A segment is in one
+// sample of each epoch. Packing is best-fit decreasing: the longest segment first, each into the fullest sample that
+// has room. Which lengths a sample holds is thus the same in every epoch, and so is the number of samples.
 class PackedDataset final : public Dataset {
  public:
   // Uses the records [records.begin, records.end) of the source. Throws ExitCode::kConfig if none of them has a label.
@@ -40,7 +40,7 @@ class PackedDataset final : public Dataset {
   const Vocabulary* vocabulary() const override { return source_->vocabulary(); }
 
  private:
-  struct Piece {
+  struct Segment {
     int64_t begin = 0;  // its first token
     int32_t count = 0;  // of positions
   };
@@ -48,14 +48,14 @@ class PackedDataset final : public Dataset {
   bool tells_documents() const { return !options_.pad || masked(); }
   void cut(IndexRange records);
   void fill();
-  Piece piece_at(int64_t epoch, int64_t place) const;
+  Segment segment_at(int64_t epoch, int64_t place) const;
 
   std::shared_ptr<const TokenSource> source_;
   PackingOptions options_;
   DataSpec spec_;
-  std::vector<Piece> pieces_;    // if packed, the longest first
-  std::vector<int64_t> places_;  // if packed: places in pieces_, sample after sample
-  std::vector<int64_t> ends_;    // of each sample in places_
+  std::vector<Segment> segments_;  // if packed, the longest first
+  std::vector<int64_t> places_;    // if packed: places in segments_, sample after sample
+  std::vector<int64_t> ends_;      // of each sample in places_
 };
 
 }  // namespace lockstep

@@ -3,7 +3,7 @@
 //
 // The content of a step is a pure function of (dataset, seed, cursor, batch sizes). Threads, prefetch and the number of
 // ranks change neither a sample nor its position; they only determine which rank gets which micro-batches. The shape of
-// a micro-batch is a function of its samples (DataSpec::buckets).
+// a micro-batch is a function of its samples (DataSpec::length_buckets).
 #pragma once
 
 #include <cstdint>

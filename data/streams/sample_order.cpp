@@ -21,7 +21,7 @@ std::vector<int64_t> SampleOrder::operator()(int64_t epoch, IndexRange positions
         positions.begin, ", ", positions.end, ") of ", size_);
   std::vector<int64_t> out;
   out.reserve(static_cast<size_t>(positions.size()));
-  if (data_.spec().buckets <= 1) {
+  if (data_.spec().length_buckets <= 1) {
     const Sampler order(size_, options_.seed, epoch, options_.shuffle);
     for (int64_t p = positions.begin; p < positions.end; ++p) out.push_back(order(p));
     return out;

@@ -20,9 +20,9 @@ struct OrderOptions {
   bool whole = false;  // an evaluation pass, whose order does not depend on `step`
 };
 
-// The order is a Sampler's. With buckets (DataSpec::buckets) it is cut into pools of `pool` steps: the samples of a
-// pool are sorted by the length to which they are padded, each step of it takes as many as it has, in a row, and the
-// steps come in an order that a Sampler draws. With pools of one step a step has the samples that it has without
+// The order is a Sampler's. With buckets (DataSpec::length_buckets) it is cut into pools of `pool` steps: the samples
+// of a pool are sorted by the length to which they are padded, each step of it takes as many as it has, in a row, and
+// the steps come in an order that a Sampler draws. With pools of one step a step has the samples that it has without
 // buckets. Of an evaluation pass all samples are one pool.
 class SampleOrder {
  public:

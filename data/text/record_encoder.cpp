@@ -92,7 +92,7 @@ void RecordEncoder::encode_normal(const std::string& text, const std::vector<uin
   check(byte == marks.size(), "the tokens of a text have ", byte, " bytes of ", marks.size());
 }
 
-void RecordEncoder::encode(const std::vector<TextPiece>& pieces, std::vector<int32_t>& ids,
+void RecordEncoder::encode(const std::vector<TextPart>& parts, std::vector<int32_t>& ids,
                            std::vector<uint8_t>& targets) {
   std::string text;
   std::vector<uint8_t> marks;  // of its bytes
@@ -114,16 +114,16 @@ void RecordEncoder::encode(const std::vector<TextPiece>& pieces, std::vector<int
     text.clear();
     marks.clear();
   };
-  for (const TextPiece& piece : pieces) {
-    if (piece.special && !spells_all()) {
+  for (const TextPart& part : parts) {
+    if (part.special && !spells_all()) {
       flush();
-      const int32_t token = vocabulary_.special(piece.text);
-      check(token >= 0, "the tokenizer has no token ", piece.text);
+      const int32_t token = vocabulary_.special(part.text);
+      check(token >= 0, "the tokenizer has no token ", part.text);
       ids.push_back(token);
-      targets.push_back(piece.target);
+      targets.push_back(part.target);
     } else {
-      text += piece.text;
-      marks.resize(text.size(), piece.target);
+      text += part.text;
+      marks.resize(text.size(), part.target);
     }
   }
   flush();
@@ -194,9 +194,9 @@ const ChatTemplate& chat_template(const std::string& name, const Vocabulary& voc
   throw Error(ExitCode::kUsage, str("there is no template ", wanted, "; there are ", names));
 }
 
-std::vector<TextPiece> chat_text(const ChatTemplate& how, const std::vector<ChatMessage>& messages,
-                                 bool answer_follows) {
-  std::vector<TextPiece> out;
+std::vector<TextPart> chat_text(const ChatTemplate& how, const std::vector<ChatMessage>& messages,
+                                bool answer_follows) {
+  std::vector<TextPart> out;
   // A part of the template, cut into its special tokens and the text between them.
   const auto put = [&](std::string_view text, bool target) {
     while (!text.empty()) {

@@ -16,7 +16,7 @@
 namespace lockstep {
 
 // A part of a record.
-struct TextPiece {
+struct TextPart {
   std::string text;      // UTF-8
   bool target = false;   // whether the loss is on its tokens
   bool special = false;  // `text` is an added token of the tokenizer; elsewhere special tokens in a text are text
@@ -24,14 +24,14 @@ struct TextPiece {
 
 class RecordEncoder {
  public:
-  // reserved: tokens that pieces with `special` alone become. Other added tokens that the tokenizer does not call
+  // reserved: tokens that parts with `special` alone become. Other added tokens that the tokenizer does not call
   // special are looked for in every text.
   explicit RecordEncoder(const Vocabulary& vocabulary, std::vector<std::string> reserved = {});
-  // Appends ids and marks (1: target). Pieces between special tokens are encoded as one text, so that the ids are those
+  // Appends ids and marks (1: target). Parts between special tokens are encoded as one text, so that the ids are those
   // of the whole; a token that holds a byte of a target is one. Throws ExitCode::kBadData for a character that is not
   // in the vocabulary, and for a text that this tokenizer can only encode with a reserved token. Where the tokenizer
   // puts tokens around a record, [CLS] and [SEP] of WordPiece, they are added.
-  void encode(const std::vector<TextPiece>& pieces, std::vector<int32_t>& ids, std::vector<uint8_t>& targets);
+  void encode(const std::vector<TextPart>& parts, std::vector<int32_t>& ids, std::vector<uint8_t>& targets);
   // Throws ExitCode::kUsage naming `what` where the tokenizer has no such token. Without byte pairs all text is spelt.
   void need_token(const std::string& text, std::string_view what) const;
 
@@ -67,8 +67,8 @@ const std::vector<ChatTemplate>& chat_templates();  // chatml, llama3, plain
 // Empty: chatml. Throws ExitCode::kUsage for another name, and where the tokenizer lacks one of the special tokens.
 const ChatTemplate& chat_template(const std::string& name, const Vocabulary& vocabulary);
 // With `answer_follows` the head of an answer by the assistant comes last, without its content.
-std::vector<TextPiece> chat_text(const ChatTemplate& how, const std::vector<ChatMessage>& messages,
-                                 bool answer_follows = false);
+std::vector<TextPart> chat_text(const ChatTemplate& how, const std::vector<ChatMessage>& messages,
+                                bool answer_follows = false);
 // The conversation in a field of an object: a list of objects with the texts "role" and "content". Throws
 // ExitCode::kBadData naming the field, and the message where one is wrong (import_json.cpp).
 std::vector<ChatMessage> messages_of(const JsonObject& object, const std::string& name);

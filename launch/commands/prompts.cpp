@@ -33,14 +33,14 @@ std::string spelt_token(const std::string& text, const Vocabulary& vocabulary) {
 // `answer`: what it begins with.
 std::vector<int32_t> encode_chat(const std::vector<ChatMessage>& messages, const ChatTemplate& chat,
                                  const Vocabulary& vocabulary, const std::string& answer = "") {
-  std::vector<TextPiece> pieces = chat_text(chat, messages, true);
+  std::vector<TextPart> parts = chat_text(chat, messages, true);
   // A tokenizer makes a space one token with the word behind it, which an answer begins with.
-  if (answer.empty() && vocabulary.has_tokenizer() && !pieces.back().special && pieces.back().text.ends_with(' '))
-    pieces.back().text.pop_back();
-  pieces.push_back({answer});
+  if (answer.empty() && vocabulary.has_tokenizer() && !parts.back().special && parts.back().text.ends_with(' '))
+    parts.back().text.pop_back();
+  parts.push_back({answer});
   std::vector<int32_t> ids;
   std::vector<uint8_t> targets;
-  RecordEncoder(vocabulary, chat.special).encode(pieces, ids, targets);
+  RecordEncoder(vocabulary, chat.special).encode(parts, ids, targets);
   return ids;
 }
 

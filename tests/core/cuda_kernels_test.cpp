@@ -391,7 +391,7 @@ TEST(CudaSums, Trees) {
   });
 }
 
-// Of a plan as DataParallel makes it: 2 ranks, 3 micro-batches, pieces of trees that join in several ways.
+// Of a plan as DataParallel makes it: 2 ranks, 3 micro-batches, parts of trees that join in several ways.
 TEST(CudaSums, OutcomeOfAStep) {
   const double inf = INFINITY;
   struct Case {
@@ -414,9 +414,9 @@ TEST(CudaSums, OutcomeOfAStep) {
       // Rank 0: stop, loss and targets twice, nodes; rank 1 from 499: the same of one micro-batch.
       values[0] = values[499] = 0, values[2] = 30, values[4] = 31, values[501] = 2;
       for (auto [at, v] : c.changed) values[at == 500 ? 499 : at] = v;
-      const int pieces = 300;
+      const int tensors = 300;
       std::vector<int32_t> losses{1, 3, 500}, requests{0, 499}, first, nodes;
-      for (int p = 0; p < pieces; ++p) {
+      for (int p = 0; p < tensors; ++p) {
         first.push_back(static_cast<int32_t>(nodes.size()) / 2);
         // One node; two that join; four: the third and fourth join, then both pairs; none.
         const std::vector<int> joins[] = {{0}, {0, 1}, {0, 1, 0, 2}, {}};
@@ -428,7 +428,7 @@ TEST(CudaSums, OutcomeOfAStep) {
       first.push_back(static_cast<int32_t>(nodes.size()) / 2);
       StepOutcomeArgs a;
       a.values = values.data(), a.losses = losses.data(), a.requests = requests.data(), a.first = first.data();
-      a.nodes = nodes.data(), a.micro_batches = 3, a.ranks = 2, a.pieces = pieces;
+      a.nodes = nodes.data(), a.micro_batches = 3, a.ranks = 2, a.tensors = tensors;
       a.nominal = 64, a.loss_scale = 4, a.clip_norm = c.clip;
       std::vector<double> out(StepOutcomeArgs::kCount);
       std::vector<float> verdict(UpdateControlArgs::kVerdict);

@@ -33,7 +33,7 @@ class Lengths final : public Dataset {
              5000,
              "tokens",
              kContext};
-    spec_.buckets = buckets;
+    spec_.length_buckets = buckets;
   }
   int64_t size() const override { return static_cast<int64_t>(lengths_.size()); }
   const DataSpec& spec() const override { return spec_; }

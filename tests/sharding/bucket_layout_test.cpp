@@ -11,14 +11,14 @@ namespace {
 BucketLayout some_layout() {
   BucketLayout l;
   for (const Shape& s : {Shape{5, 7}, Shape{1}, Shape{}, Shape{64}, Shape{65}, Shape{300, 3}, Shape{0}, Shape{63}})
-    l.add(str("p", l.pieces().size()), s);
+    l.add(str("p", l.members().size()), s);
   return l;
 }
 
-TEST(BucketLayout, PiecesAreAlignedAndApart) {
+TEST(BucketLayout, MembersAreAlignedAndApart) {
   const BucketLayout l = some_layout();
   int64_t at = 0;
-  for (const BucketLayout::Piece& p : l.pieces()) {
+  for (const BucketLayout::Member& p : l.members()) {
     EXPECT_EQ(p.offset % BucketLayout::kUnit, 0);
     EXPECT_GE(p.offset, at);
     EXPECT_LT(p.offset - at, BucketLayout::kUnit) << "no more room than alignment needs";
@@ -48,7 +48,7 @@ TEST(BucketLayout, SlicesTileTheBufferAtAnyNumberOfRanks) {
 TEST(BucketLayout, EvenedOutEveryRankHasAsMuchUnlessThatTakesTooMuchMemory) {
   for (int size = 1; size <= 40; ++size) {
     BucketLayout l = some_layout();
-    const int64_t before = l.total(), last = l.pieces().back().offset + l.pieces().back().numel();
+    const int64_t before = l.total(), last = l.members().back().offset + l.members().back().numel();
     l.even_out(size);
     const auto sizes = BucketLayout::cut_sizes(l.all(), size);
     const bool even = sizes.front() == sizes.back();
@@ -56,7 +56,7 @@ TEST(BucketLayout, EvenedOutEveryRankHasAsMuchUnlessThatTakesTooMuchMemory) {
     EXPECT_EQ(even, wanted - before <= before / 16) << size;
     EXPECT_EQ(l.total(), even ? wanted : before) << size;
     int64_t filled = 0, empty = 0;
-    for (const BucketLayout::Piece& p : l.pieces()) filled += p.numel();
+    for (const BucketLayout::Member& p : l.members()) filled += p.numel();
     for (const IndexRange& gap : l.gaps()) empty += gap.size();
     EXPECT_EQ(filled + empty, l.total()) << size;
     EXPECT_EQ(l.gaps().back(), (IndexRange{last, l.total()})) << size;
@@ -67,20 +67,20 @@ TEST(BucketLayout, OverlapsGiveEveryElementAndChunkOneOwner) {
   const BucketLayout l = some_layout();
   for (int size = 1; size <= 40; ++size) {
     std::vector<std::vector<int>> elements, chunks;
-    for (const BucketLayout::Piece& p : l.pieces()) {
+    for (const BucketLayout::Member& p : l.members()) {
       elements.emplace_back(static_cast<size_t>(p.numel()), 0);
       chunks.emplace_back(static_cast<size_t>(p.chunks()), 0);
     }
     for (int r = 0; r < size; ++r)
       for (const BucketLayout::Overlap& o : l.overlaps(l.slice(r, size))) {
         for (int64_t i = o.elements.begin; i < o.elements.end; ++i)
-          ++elements[static_cast<size_t>(o.piece)][static_cast<size_t>(i)];
+          ++elements[static_cast<size_t>(o.member)][static_cast<size_t>(i)];
         for (int64_t c = o.chunks.begin; c < o.chunks.end; ++c)
-          ++chunks[static_cast<size_t>(o.piece)][static_cast<size_t>(c)];
+          ++chunks[static_cast<size_t>(o.member)][static_cast<size_t>(c)];
       }
     for (auto* all : {&elements, &chunks})
-      for (auto& piece : *all)
-        for (int owners : piece) ASSERT_EQ(owners, 1) << size << " ranks";
+      for (auto& member : *all)
+        for (int owners : member) ASSERT_EQ(owners, 1) << size << " ranks";
   }
 }
 

@@ -33,8 +33,8 @@ __global__ void __launch_bounds__(kThreads) outcome_grid(const __grid_constant__
       [&](int64_t i, int slot) { one[slot] = a.values[a.losses[i]], other[slot] = a.values[a.losses[i] + 1]; },
       [&](int64_t, int64_t slot) { sums.add_micro_batch(one[slot], other[slot]); });
   in_order(
-      a.pieces, [&](int64_t p, int slot) { one[slot] = piece_sum(a, p); },
-      [&](int64_t p, int64_t slot) { sums.add_piece(p, one[slot]); });
+      a.tensors, [&](int64_t p, int slot) { one[slot] = tensor_sum(a, p); },
+      [&](int64_t p, int64_t slot) { sums.add_tensor(p, one[slot]); });
   if (threadIdx.x == 0) conclude(a, sums);
 }
 
