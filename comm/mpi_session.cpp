@@ -120,7 +120,11 @@ std::string mpi_version() {
   int length = 0;
   must(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
   const std::string all(text, static_cast<size_t>(length));
-  return all.substr(0, all.find_first_of(",\n"));  // the rest says who built it, and when
+  // MPICH: "MPICH Version:\t4.0.2\n..."; Open MPI: "Open MPI v4.1.4, package: ...". The rest says who built it, and
+  // when.
+  if (const size_t at = all.find("Version:\t"); at != std::string::npos)
+    return str("MPICH v", all.substr(at + 9, all.find('\n', at) - at - 9));
+  return all.substr(0, all.find_first_of(",\n"));
 }
 
 MpiPlace mpi_place() { return session().place; }

@@ -156,6 +156,9 @@ int world_size(int asked, double deadline_s) {
           "started by an MPI launcher, but this lockstep was built without MPI; start it with --ranks N");
   mpi_start_within(deadline_s);
   const int size = mpi_place().size;
+  require(size > 1 || launched_size() <= 1, ExitCode::kUsage, "the launcher started ", launched_size(),
+          " processes, but MPI sees this one alone: lockstep is built with ", mpi_version(),
+          ", and the launcher is another MPI's; use the mpirun or mpiexec of ", mpi_version());
   require(asked == 0 || asked == size, ExitCode::kUsage, "--ranks ", asked, ", but the launcher started ", size,
           " processes; leave --ranks out under mpirun");
   return size;

@@ -142,6 +142,7 @@ run mpi 1 "$binary" launch -n 2 -- train text.yaml
 expect "within mpirun: exit 64, and why" grep -qE '^error: launch: this process was itself started by an MPI launcher; either .*lockstep launch -n 2 -- train text.yaml., without mpirun' err
 refuses "within srun: what to type" 64 'launch: this process was itself started by srun; .*`lockstep launch -n 2 -- train text.yaml`, without srun, .*`srun --mpi=pmix lockstep train text.yaml`' env SLURM_STEP_ID=0 PMIX_RANK=0 "$binary" launch -n 2 -- train text.yaml
 refuses "as by torchrun" 64 'RANK and WORLD_SIZE are set, as by torchrun' env RANK=0 WORLD_SIZE=2 "$binary" train text.yaml run.dir=new
+refuses "the launcher of another MPI" 64 'the launcher started 2 processes, but MPI sees this one alone: lockstep is built with Open MPI' env PMI_RANK=0 PMI_SIZE=2 "$binary" train text.yaml run.dir=new
 refuses "srun without MPI" 64 'srun started several processes, but without MPI' env SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 "$binary" train text.yaml run.dir=new
 # A scheduler that ends a job sends SIGTERM to all its processes at once, and its batch script hands it on.
 tree() { # PID: it and all its descendants
