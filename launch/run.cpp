@@ -26,8 +26,6 @@ namespace lockstep {
 
 const char* const kVersion = LOCKSTEP_VERSION;
 
-std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
-
 Shown shown_on_output() { return ::isatty(STDOUT_FILENO) == 1 ? Shown::kEscaped : Shown::kAsItIs; }
 
 void print_out(const std::string& given, Shown shown) {

@@ -1,8 +1,9 @@
-// Identifies the machine. Stateless.
+// Identifies the machine and this program. Stateless.
 #pragma once
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -20,6 +21,17 @@ inline std::string machine_id() {
   std::string id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
   return id.empty() ? host_name() : id;
+}
+
+// The path of this program, by which it is started again. Where its own loader runs it, as in the archives of
+// scripts/package, the kernel knows that loader alone, and the script that started it says its own path in
+// LOCKSTEP_PROGRAM. Empty if the system does not say.
+inline std::string program_path() {
+  std::string path(4096, '\0');
+  const ssize_t n = readlink("/proc/self/exe", path.data(), path.size());
+  path.resize(n > 0 ? static_cast<size_t>(n) : 0);
+  const char* script = std::getenv("LOCKSTEP_PROGRAM");
+  return script && path.find("/ld-", path.rfind('/')) != std::string::npos ? script : path;
 }
 
 }  // namespace lockstep

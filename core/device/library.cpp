@@ -3,14 +3,14 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include "core/base/host.h"
+
 namespace lockstep {
 namespace {
 
 // Beside the program; in ../lib, where builds and installations put it; and where the system's loader looks.
 std::string program_folder() {
-  std::string path(4096, '\0');
-  const ssize_t n = readlink("/proc/self/exe", path.data(), path.size());
-  path.resize(n > 0 ? static_cast<size_t>(n) : 0);
+  const std::string path = program_path();
   const size_t slash = path.rfind('/');
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }

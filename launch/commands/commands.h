@@ -144,8 +144,6 @@ inline const std::vector<CommandEntry>& commands() {
   return all;
 }
 
-std::string own_path();  // of this program, for commands that start it
-
 // Prints the result of a command to standard output, on the first process only. Since the text may contain data from
 // files, control characters other than newline and tab are escaped (core/base/escape.h), unless `shown` is kAsItIs.
 // Throws ExitCode::kStorage if it cannot be written.

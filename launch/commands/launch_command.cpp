@@ -298,7 +298,7 @@ class LaunchedJob {
     o.mpirun.binding = a.text("bind");
     require(std::set<std::string>{"none", "core", "numa", "socket"}.count(o.mpirun.binding), ExitCode::kUsage,
             "--bind ", o.mpirun.binding, ": is none, core, numa or socket");
-    o.agent = own_path();
+    o.agent = program_path();
     o.mpirun.own = o.agent;
     add_environment(a.text("env"), o);
     if (!allocation_.scheduler.empty() && o.agent.find_first_of(" \t'\"") == std::string::npos)
@@ -325,7 +325,7 @@ class LaunchedJob {
     options_.mpirun.ranks = place_.ranks;
     options_.mpirun.hosts = place_.hosts;
     options_.mpirun.crowded = place_.crowded;
-    options_.mpirun.command = {own_path()};
+    options_.mpirun.command = {program_path()};
     options_.mpirun.command.insert(options_.mpirun.command.end(), words.begin(), words.end());
   }
 

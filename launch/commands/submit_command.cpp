@@ -3,6 +3,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "core/base/host.h"
 #include "core/base/log.h"
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/run_dir.h"
@@ -67,7 +68,7 @@ std::string check_runs(const App& app, const Arguments& a, int ranks, BatchJob& 
 
 // The command of this program that the job runs.
 std::vector<std::string> job_command(const Arguments& a, const BatchJob& job, int ranks, int64_t restarts) {
-  const std::string program = own_path(), &sweep = a.text("sweep");
+  const std::string program = program_path(), &sweep = a.text("sweep");
   std::vector<std::string> out{program};
   const auto add = [&](const std::vector<std::string>& words) { out.insert(out.end(), words.begin(), words.end()); };
   const auto add_time = [&] {  // PBS sends no signal before the limit

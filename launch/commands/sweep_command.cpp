@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "comm/mpi_comm.h"
+#include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/device/backend.h"
 #include "core/device/thread_pool.h"
@@ -70,7 +71,7 @@ Share share_of(const Settings& s, int64_t asked_jobs, int ranks) {
 
 // Starts or goes on with a point.
 Words command_of(const SweepSpec& spec, const std::string& dir, int64_t point, int64_t threads) {
-  Words words{own_path()};
+  Words words{program_path()};
   const bool processes = spec.ranks > 1 && mpi_built();
   if (processes) words.insert(words.end(), {"launch", "-n", str(spec.ranks), "--"});
   words.insert(words.end(), {"train", spec.file});
