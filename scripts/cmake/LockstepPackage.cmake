@@ -33,6 +33,23 @@ function(lockstep_install_runtime)
   install(FILES ${PROJECT_SOURCE_DIR}/data/FORMAT.md DESTINATION ${pages}/data COMPONENT runtime)
 endfunction()
 
+# Target api_reference: pages about what is installed, by Doxygen, in api/html of the build folder. A comment that it cannot read is an error.
+function(lockstep_api_reference)
+  find_program(DOXYGEN_PROGRAM doxygen)
+  if(NOT DOXYGEN_PROGRAM)
+    return()
+  endif()
+  lockstep_headers_of(headers ${LOCKSTEP_PUBLIC_HEADERS})
+  list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/)
+  list(JOIN headers " " headers)
+  configure_file(${PROJECT_SOURCE_DIR}/scripts/packaging/Doxyfile.in ${PROJECT_BINARY_DIR}/Doxyfile @ONLY)
+  add_custom_target(api_reference COMMAND ${DOXYGEN_PROGRAM} ${PROJECT_BINARY_DIR}/Doxyfile VERBATIM)
+  if(LOCKSTEP_TESTS)
+    add_test(NAME docs_api_reference COMMAND ${DOXYGEN_PROGRAM} ${PROJECT_BINARY_DIR}/Doxyfile)
+    set_tests_properties(docs_api_reference PROPERTIES TIMEOUT 120 LABELS tree)
+  endif()
+endfunction()
+
 # `cpack -G DEB` in the build folder makes lockstep_VERSION_ARCHITECTURE.deb of component runtime.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME lockstep)

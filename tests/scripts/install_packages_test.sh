@@ -20,7 +20,7 @@ quick=$(cd / && "$work/repo/scripts/install_packages" test --list)
 echo "$quick" >"$work/said"
 expect "quick tests install little" bash -c "! grep -vx clang-format-14 '$work/said' | grep -qiE 'clang|python|chrom|firefox|slurm'"
 expect "the nightly tier installs clang and Slurm beside them" \
-  test "$(cd / && "$work/repo/scripts/install_packages" nightly --list | grep -vxF "$quick" | tr -d '0-9' | xargs)" = "clang- libclang-rt--dev slurmctld slurmd slurm-client munge faketime"
+  test "$(cd / && "$work/repo/scripts/install_packages" nightly --list | grep -vxF "$quick" | tr -d '0-9' | xargs)" = "clang- libclang-rt--dev slurmctld slurmd slurm-client munge doxygen faketime"
 built=$(cd / && "$work/repo/scripts/install_packages" build --list)
 expect "packaging needs dpkg-dev and file beside what builds" \
   test "$(cd / && "$work/repo/scripts/install_packages" package --list | grep -vxF "$built" | xargs)" = "dpkg-dev file"
