@@ -19,9 +19,10 @@ struct TaskSpec {
   int64_t classes = 0;  // vocabulary, or labels; 1 where a number is predicted
   bool regression = false;
   int64_t vocabulary = 0;  // of texts that have a label each; 0: classes are tokens, or the samples are no text
-  std::vector<TensorSpec> tensors = {};  // of a sample; empty where there is no data at hand
-  bool next_tokens = false;              // labels are the tokens after those of the input
-  double target_std = 1;                 // what 1 of "targets" is in the data's unit
+  std::vector<TensorSpec> tensors = {};    // of a sample; empty where there is no data at hand
+  bool next_tokens = false;                // labels are the tokens after those of the input
+  double target_std = 1;                   // what 1 of "targets" is in the data's unit
+  std::vector<int64_t> class_counts = {};  // samples of each class in training; empty: not known, or not one label each
 
   int64_t tokens() const { return vocabulary > 0 ? vocabulary : classes; }
   const TensorSpec* find(std::string_view name) const {  // null where there is none

@@ -15,6 +15,16 @@ void check_pair(const char* name, const Tensor& x, const Tensor& target) {
   check(x.shape() == target.shape(), name, ": ", x, " with targets ", target, " (of equal shapes)");
 }
 
+// Targets as a column [N, 1]: 1 where they count, and their index, 0 where they are ignored.
+struct Counted {
+  Tensor counts, index;
+};
+Counted counted(const Tensor& target, int64_t ignored, CallSite place) {
+  const Tensor none = Tensor::full({1}, static_cast<double>(ignored), DType::kInt32);
+  const Tensor column = raw::contiguous(target).reshape({target.numel(), 1}), counts = ne(column, none);
+  return {counts, where(counts, column, Tensor::zeros({1}, DType::kInt32))};
+}
+
 }  // namespace
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, CallSite place) {
@@ -56,6 +66,27 @@ Tensor mixed_cross_entropy(const Tensor& logits, const Tensor& target, const Ten
   return add(affine(both, label_smoothing - 1, 0, place), all, place);
 }
 
+Tensor weighted_cross_entropy(const Tensor& logits, const Tensor& target, const Tensor& weights, int64_t ignored,
+                              double label_smoothing, CallSite place) {
+  check(logits.rank() >= 1 && target.dtype() == DType::kInt32 && target.numel() * logits.dim(-1) == logits.numel() &&
+            weights.shape() == Shape{logits.dim(-1)},
+        "weighted_cross_entropy: logits ", logits, " with targets ", target, " (int32, one a row) and weights ",
+        weights);
+  const int64_t count = target.numel(), classes = logits.dim(-1);
+  const Counted rows = counted(target, ignored, place);
+  const Tensor log_p = log_softmax(reshape(wide(logits, place), {count, classes}, place), place);
+  Tensor loss = gather(log_p, rows.index, place);
+  if (label_smoothing > 0)
+    loss = add(affine(loss, 1 - label_smoothing, 0, place),
+               affine(reshape(sum(log_p, {1}, place), {count, 1}, place),
+                      label_smoothing / static_cast<double>(classes), 0, place),
+               place);
+  const Tensor of_rows = embedding(reshape(weights.detach(), {classes, 1}, place), rows.index, place);
+  const Tensor factor =
+      mul(cast(reshape(of_rows, {count, 1}, place), loss.dtype(), place), raw::cast(rows.counts, loss.dtype()), place);
+  return affine(sum(mul(loss, factor, place), {}, place), -1, 0, place);
+}
+
 // The logarithm is kept finite, so that a target of 0 gives 0.
 Tensor kl_div(const Tensor& log_p, const Tensor& target, CallSite place) {
   check_pair("kl_div", log_p, target);
@@ -76,13 +107,11 @@ Tensor binary_focal_loss(const Tensor& logits, const Tensor& target, double alph
 Tensor focal_loss(const Tensor& logits, const Tensor& target, double gamma, int64_t ignored, CallSite place) {
   check(logits.rank() >= 1 && target.dtype() == DType::kInt32 && target.numel() * logits.dim(-1) == logits.numel(),
         "focal_loss: logits ", logits, " with targets ", target, " (int32, one a row)");
-  const Tensor none = Tensor::full({1}, static_cast<double>(ignored), DType::kInt32);
-  const Tensor column = raw::contiguous(target).reshape({target.numel(), 1}), counts = ne(column, none);
+  const Counted targets = counted(target, ignored, place);
   const Tensor rows = reshape(wide(logits, place), {target.numel(), logits.dim(-1)}, place);
-  const Tensor index = where(counts, column, Tensor::zeros({1}, DType::kInt32));
-  const Tensor log_p = gather(log_softmax(rows, place), index, place);
+  const Tensor log_p = gather(log_softmax(rows, place), targets.index, place);
   const Tensor loss = mul(pow(affine(exp(log_p, place), -1, 1, place), gamma, place), log_p, place);
-  return affine(sum(mul(loss, raw::cast(counts, loss.dtype()), place), {}, place), -1, 0, place);
+  return affine(sum(mul(loss, raw::cast(targets.counts, loss.dtype()), place), {}, place), -1, 0, place);
 }
 
 Tensor dice_loss(const Tensor& p, const Tensor& target, double smooth, CallSite place) {

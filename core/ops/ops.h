@@ -164,6 +164,10 @@ Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored = kIgn
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t rows_at_once,
                             int64_t ignored = kIgnoreIndex, double label_smoothing = 0,
                             CallSite place = CallSite::current());
+// The same of logits [..., V] with the loss of each row multiplied by its target's weight, of fp32 [V].
+Tensor weighted_cross_entropy(const Tensor& logits, const Tensor& target, const Tensor& weights,
+                              int64_t ignored = kIgnoreIndex, double label_smoothing = 0,
+                              CallSite place = CallSite::current());
 // The same of logits [N, V] that have two targets each, `target` and `other`, int32 [N], none ignored: the loss of the
 // other counts by its `share`, fp32 [N], that of the first by 1 - share.
 Tensor mixed_cross_entropy(const Tensor& logits, const Tensor& target, const Tensor& other, const Tensor& share,

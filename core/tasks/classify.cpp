@@ -8,6 +8,9 @@ class Classify : public LabelTask {
  public:
   using LabelTask::LabelTask;
   std::vector<Metric> metrics() const override { return class_metrics(); }
+
+ protected:
+  bool takes_class_weights() const override { return true; }
 };
 
 }  // namespace

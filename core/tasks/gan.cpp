@@ -35,6 +35,7 @@ class GanTask : public Task {
   }
   std::pair<std::string, std::string> problem(const TaskSpec& data) const override {
     if (data.find(kOtherLabels)) return {"data.augment.mixup", "gan has no loss of labels that could be mixed"};
+    if (!context_.class_weights.empty()) return {"train.class_weights", "gan has a loss of its own, without them"};
     if (context_.label_smoothing > 0) return {"train.label_smoothing", "gan has a loss of its own, without it"};
     if (context_.huber_delta > 0) return {"train.huber_delta", "gan has a loss of its own, without it"};
     if (context_.loss_rows > 0)

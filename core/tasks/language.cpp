@@ -18,7 +18,8 @@ class Language : public LabelTask {
                                " sees a sample as a whole, with each token's target, the token "
                                "after it; set it, such as to 0.15, to hide tokens and make them the targets")};
     const auto* transformer = dynamic_cast<const TokenTransformer*>(&model());
-    if (transformer && transformer->has_features() && context().huber_delta == 0) return {};
+    if (transformer && transformer->has_features() && context().huber_delta == 0 && context().class_weights.empty())
+      return {};
     return LabelTask::problem(data);
   }
 

@@ -16,6 +16,10 @@ LabelTask::LabelTask(std::unique_ptr<Model> model, const TaskContext& context)
 
 std::pair<std::string, std::string> LabelTask::problem(const TaskSpec& data) const {
   if (context_.huber_delta > 0) return {"train.huber_delta", "the targets of this data are labels, not numbers"};
+  if (!context_.class_weights.empty() && !takes_class_weights())
+    return {"train.class_weights", "is for classes of samples and of pixels, not for tokens"};
+  if (!context_.class_weights.empty() && data.find(kOtherLabels))
+    return {"train.class_weights", "cannot be together with data.augment.mixup, whose samples have two labels"};
   if (context_.loss_rows > 0)
     return {"train.loss_rows", str("the model ", context_.model_name,
                                    " does not end in the logits of a next token; gpt and llama do, and take it")};
@@ -23,6 +27,12 @@ std::pair<std::string, std::string> LabelTask::problem(const TaskSpec& data) con
 }
 
 Tensor LabelTask::loss_of(Tensor output, const Batch& batch) {
+  if (!context_.class_weights.empty() && model().training()) {
+    const std::vector<double>& weights = context_.class_weights;
+    if (!class_weights_)
+      class_weights_ = Tensor::of(std::vector<float>(weights.begin(), weights.end()), {std::ssize(weights)});
+    return weighted_cross_entropy(output, batch[kLabels], class_weights_, kIgnoreIndex, smoothing());
+  }
   if (batch.find(kOtherLabels)) {
     const Tensor share = affine(cast(batch[kOtherShare], DType::kFloat32), 1.0 / kShareUnit, 0);
     return mixed_cross_entropy(output, batch[kLabels], batch[kOtherLabels], share, smoothing());

@@ -41,10 +41,12 @@ class LabelTask : public ModelTask {
     return {std::string(kLabels), TensorNeed::Type::kInteger, model().traits().rank};
   }
   const TaskContext& context() const { return context_; }
+  virtual bool takes_class_weights() const { return false; }
   double smoothing() const { return model().training() ? context_.label_smoothing : 0; }
 
  private:
   TaskContext context_;
+  Tensor class_weights_;  // context_.class_weights, once they are used
 };
 
 }  // namespace lockstep

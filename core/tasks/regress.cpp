@@ -12,6 +12,8 @@ class Regress : public ModelTask {
   std::pair<std::string, std::string> problem(const TaskSpec& data) const override {
     if (context_.label_smoothing > 0)
       return {"train.label_smoothing", "the targets of this data are numbers, not labels"};
+    if (!context_.class_weights.empty())
+      return {"train.class_weights", "the targets of this data are numbers, not labels"};
     if (data.find(kOtherLabels))
       return {"data.augment.mixup", str(context_.model_name, " has no loss of labels that could be mixed")};
     if (context_.loss_rows > 0)

@@ -8,6 +8,9 @@ class Segment : public LabelTask {
  public:
   using LabelTask::LabelTask;
   std::vector<Metric> metrics() const override { return mask_metrics(); }
+
+ protected:
+  bool takes_class_weights() const override { return true; }
 };
 
 }  // namespace

@@ -68,7 +68,8 @@ struct TaskContext {
   TaskSpec data = {};
   std::string model_name = {};  // for messages
   double label_smoothing = 0;
-  int64_t loss_rows = 0;  // of logits that a language model's loss holds at a time; 0: all
+  std::vector<double> class_weights = {};  // of the training loss of each class; empty: all count alike
+  int64_t loss_rows = 0;                   // of logits that a language model's loss holds at a time; 0: all
   double huber_delta = 0;
   std::vector<Choice<TaskKind>> tasks = {};  // that auto chooses from; empty: builtin_tasks()
   // The model of a run directory, a checkpoint or a folder of transformers, whole on every rank, for frozen companions

@@ -34,6 +34,8 @@ struct DataSpec {
   // Above 1: samples may end before their tensors do (Dataset::length), and what is left is padding. A micro-batch then
   // has rows of padded(length of its longest sample): tensors with the input's shape are cut to it.
   int64_t length_buckets = 1;
+  std::vector<int64_t> class_counts =
+      {};  // samples of each class; empty where a sample has more than one label, or none
 
   // The shortest of `length_buckets` lengths, evenly spaced up to that of the tensors, that holds so many units.
   int64_t padded(int64_t length) const {

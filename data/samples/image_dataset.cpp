@@ -17,7 +17,7 @@ ImageDataset::ImageDataset(std::shared_ptr<const DatasetFile> file, IndexRange p
           " holds images of mixed sizes: give the size that they are to have");
   const int64_t height = size.height > 0 ? size.height : h.images[1];
   const int64_t width = size.width > 0 ? size.width : h.images[2];
-  spec_ = spec_of(*file_, {"images", DType::kFloat32, {height, width, h.images[3]}}, "images");
+  spec_ = spec_of(*file_, part, {"images", DType::kFloat32, {height, width, h.images[3]}}, "images");
   for (size_t c = 0; c < h.mean.size(); ++c)
     for (int byte = 0; byte < 256; ++byte)
       normalised_.push_back(static_cast<float>((byte / 255.0 - h.mean[c]) / h.stddev[c]));

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/trace.h"
+#include "data/samples/sample_parts.h"
 
 namespace lockstep {
 
@@ -36,6 +37,7 @@ LabelledText::LabelledText(std::shared_ptr<const DatasetFile> file, IndexRange r
            false,
            h.vocabulary_size};
   spec_.length_buckets = buckets;
+  spec_.class_counts = class_counts(*file_, records);
 }
 
 void LabelledText::read(int64_t, int64_t index, SampleMemory sample) const {

@@ -68,7 +68,16 @@ SampleParts plain_parts(int64_t count, const DataOptions& o,
   return {count, "samples", std::move(make)};
 }
 
-DataSpec spec_of(const DatasetFile& file, TensorSpec input, const std::string& unit) {
+std::vector<int64_t> class_counts(const DatasetFile& file, IndexRange rows) {
+  if (std::ssize(file.labels) < rows.end) return {};
+  std::vector<int64_t> out(static_cast<size_t>(file.header.classes));
+  for (int64_t row = rows.begin; row < rows.end; ++row)
+    if (const int32_t label = file.labels[static_cast<size_t>(row)]; label >= 0 && label < std::ssize(out))
+      ++out[static_cast<size_t>(label)];
+  return out;
+}
+
+DataSpec spec_of(const DatasetFile& file, IndexRange rows, TensorSpec input, const std::string& unit) {
   const DatasetHeader& h = file.header;
   const SampleTarget& target = sample_target(h.target);
   DataSpec spec;
@@ -76,6 +85,7 @@ DataSpec spec_of(const DatasetFile& file, TensorSpec input, const std::string& u
   target.add_to(spec, input);
   spec.classes = target.has_classes() ? h.classes : 1;
   spec.unit = unit;
+  spec.class_counts = class_counts(file, rows);
   spec.target_mean = h.target_mean, spec.target_std = h.target_std;
   return spec;
 }

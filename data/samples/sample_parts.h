@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/base/partition.h"
 #include "data/samples/data_options.h"
@@ -35,7 +36,9 @@ SampleParts labelled_text_parts(const std::shared_ptr<const DatasetFile>& file, 
 // So many samples of what is no text.
 SampleParts plain_parts(int64_t count, const DataOptions& options,
                         std::function<std::shared_ptr<const Dataset>(IndexRange rows, PartUse use)> make);
-// The spec of images or rows with an input of this shape, and targets as the file says.
-DataSpec spec_of(const DatasetFile& file, TensorSpec input, const std::string& unit);
+// The spec of these images or rows, with an input of this shape, and targets as the file says.
+DataSpec spec_of(const DatasetFile& file, IndexRange rows, TensorSpec input, const std::string& unit);
+// How many of these rows have each label; empty where they have none, or more than one.
+std::vector<int64_t> class_counts(const DatasetFile& file, IndexRange rows);
 
 }  // namespace lockstep

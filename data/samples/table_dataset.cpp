@@ -11,7 +11,7 @@ TableDataset::TableDataset(std::shared_ptr<const DatasetFile> file, IndexRange p
   const DatasetHeader& h = file_->header;
   check(part.begin >= 0 && part.end <= h.images[0] && !part.empty(), "rows [", part.begin, ", ", part.end, ") of ",
         h.images[0]);
-  spec_ = spec_of(*file_, {"features", DType::kFloat32, {static_cast<int64_t>(h.mean.size())}}, "rows");
+  spec_ = spec_of(*file_, part, {"features", DType::kFloat32, {static_cast<int64_t>(h.mean.size())}}, "rows");
   for (size_t c = 0; c < h.mean.size(); ++c) centres_.push_back(h.centre(c));
 }
 

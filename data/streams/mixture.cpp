@@ -26,15 +26,22 @@ std::vector<int64_t> shares_of(int64_t total, const std::vector<double>& weights
   return out;
 }
 
+void add_counts(const std::vector<int64_t>& more, std::vector<int64_t>& counts) {
+  if (more.size() != counts.size()) counts.clear();
+  for (size_t c = 0; c < counts.size(); ++c) counts[c] += more[c];
+}
+
 }  // namespace
 
 Mixture::Mixture(std::vector<std::shared_ptr<const Dataset>> parts, MixtureOptions options)
     : parts_(std::move(parts)), options_(std::move(options)) {
   check(!parts_.empty() && (options_.weights.empty() || options_.weights.size() == parts_.size()), "a mixture of ",
         parts_.size(), " datasets with ", options_.weights.size(), " weights");
+  spec_ = parts_[0]->spec();
   std::vector<int64_t> counts;
   int64_t total = 0;
   for (const auto& part : parts_) {
+    if (part != parts_[0]) add_counts(part->spec().class_counts, spec_.class_counts);
     counts.push_back(part->size());
     total += part->size();
   }

@@ -28,7 +28,7 @@ class Mixture final : public Dataset {
   // Throws ExitCode::kConfig where a weight gives a dataset no sample at all. The datasets have samples of one kind.
   Mixture(std::vector<std::shared_ptr<const Dataset>> parts, MixtureOptions options);
   int64_t size() const override { return ends_.back(); }
-  const DataSpec& spec() const override { return parts_[0]->spec(); }
+  const DataSpec& spec() const override { return spec_; }
   Hash128 identity() const override;
   int64_t length(int64_t epoch, int64_t index) const override;
   void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
@@ -44,6 +44,7 @@ class Mixture final : public Dataset {
 
   std::vector<std::shared_ptr<const Dataset>> parts_;
   MixtureOptions options_;
+  DataSpec spec_;
   std::vector<int64_t> ends_;  // of each dataset's indices
 };
 

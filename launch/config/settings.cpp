@@ -65,6 +65,11 @@ std::vector<Field> fields(TrainOptions& o) {
             "share of each target that all classes get in equal parts, in the training loss of tasks of labels")
           .with_range(0, 1)
           .without_effect_at_default(),
+      field("class_weights", o.class_weights,
+            "by what the training loss of a sample, or of a pixel of a mask, is multiplied: a number for each class in "
+            "their order, or [auto]: N / (classes x samples of the class), so that rare classes count as much as "
+            "frequent ones; empty: all count alike")
+          .without_effect_at_default(),
       field("loss_rows", o.loss_rows,
             "rows whose logits the training loss of a language model holds at a time, a multiple of 64; it then "
             "computes them once more in the backward pass; 0: all are held")

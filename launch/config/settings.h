@@ -36,8 +36,9 @@ struct TrainOptions {
     Mode mode = Mode::kAuto;
   } best = {};
   double label_smoothing = 0;
-  int64_t loss_rows = 0;   // 0: all
-  double huber_delta = 0;  // 0: mean squares
+  std::vector<std::string> class_weights;  // numbers, or "auto" alone
+  int64_t loss_rows = 0;                   // 0: all
+  double huber_delta = 0;                  // 0: mean squares
   bool anomaly = false;
 };
 struct BatchOptions {

@@ -1,6 +1,11 @@
 #include "launch/training/build_model.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
 
 #include "core/base/name_pattern.h"
 #include "core/interop/load_weights.h"
@@ -24,7 +29,8 @@ TaskSpec task_of(const DataSpec& spec) {
           .vocabulary = spec.vocabulary,
           .tensors = spec.tensors,
           .next_tokens = spec.next_tokens,
-          .target_std = spec.target_std};
+          .target_std = spec.target_std,
+          .class_counts = spec.class_counts};
 }
 TaskSpec task_of(const CheckpointInfo& info) { return {info.input, info.classes, false, info.tokens}; }
 
@@ -43,6 +49,36 @@ std::unique_ptr<Model> build_model(const Settings& s, const TaskSpec& task) {
   return model;
 }
 
+// train.class_weights: numbers, or of `auto` N / (classes x samples of the class), so that all classes count alike, and
+// the mean over the samples is 1. A class without samples, of which there is no loss, has the weight 0.
+std::vector<double> class_weights(const Settings& s, const TaskSpec& data) {
+  const std::vector<std::string>& given = s.train.class_weights;
+  const auto refuse_unless = [&](bool fits, auto&&... why) {
+    require(fits, ExitCode::kConfig, s.config.place("train.class_weights"), ": ", why...);
+  };
+  std::vector<double> out;
+  if (given == std::vector<std::string>{"auto"}) {
+    refuse_unless(!data.class_counts.empty(), "auto needs data with one label a sample; give a number for each class");
+    const auto present =
+        std::count_if(data.class_counts.begin(), data.class_counts.end(), [](int64_t n) { return n > 0; });
+    const double all =
+        static_cast<double>(std::accumulate(data.class_counts.begin(), data.class_counts.end(), int64_t{0}));
+    for (const int64_t n : data.class_counts)
+      out.push_back(n == 0 ? 0 : all / (static_cast<double>(present) * static_cast<double>(n)));
+    return out;
+  }
+  for (const std::string& text : given) {
+    double weight = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), weight);
+    refuse_unless(error == std::errc() && end == text.data() + text.size() && weight >= 0 && std::isfinite(weight), "'",
+                  text, "' is no weight; give [auto], or a number for each class, such as [1, 2.5]");
+    out.push_back(weight);
+  }
+  refuse_unless(out.empty() || std::ssize(out) == data.classes, "has ", out.size(), " weights, but the data has ",
+                data.classes, " classes");
+  return out;
+}
+
 std::unique_ptr<Task> build_task(const Settings& s, const TaskSpec& data) {
   const auto refuse_unless = [&](bool fits, const std::string& key, auto&&... why) {
     require(fits, ExitCode::kConfig, s.config.place(key), ": ", why...);
@@ -54,6 +90,7 @@ std::unique_ptr<Task> build_task(const Settings& s, const TaskSpec& data) {
       s.task->build(std::move(model), {.data = data,
                                        .model_name = s.model_name,
                                        .label_smoothing = s.train.label_smoothing,
+                                       .class_weights = class_weights(s, data),
                                        .loss_rows = s.train.loss_rows,
                                        .huber_delta = s.train.huber_delta,
                                        .tasks = s.tasks,

@@ -182,6 +182,15 @@ std::vector<OpCase> op_cases() {
                  {r({4, 7}, 1, -3, 3), indices({3, 2, 0, 6}, {4}), indices({3, 5, 1, 0}, {4}), r({4}, 2, 0, 1)},
                  1e-6,
                  3});
+  for (const double smoothing : {0.0, 0.1})
+    c.push_back({smoothing > 0 ? "weighted_cross_entropy_smoothed" : "weighted_cross_entropy",
+                 [=](const Inputs& x) {
+                   const Tensor weights = Tensor::of<float>({1, 2.5f, 0, 0.5f, 1, 1, 3}, {7});
+                   return weighted_cross_entropy(x[0], x[1], weights, kIgnoreIndex, smoothing);
+                 },
+                 {r({4, 7}, 1, -3, 3), indices({3, kIgnoreIndex, 1, 6}, {4})},
+                 1e-6,
+                 3});
   c.push_back({"dice_loss",
                [](const Inputs& x) { return dice_loss(x[0], x[1]); },
                {r({3, 2, 5}, 1, 0.05, 0.95), r({3, 2, 5}, 2, 0, 1)},

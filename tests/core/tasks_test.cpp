@@ -95,6 +95,22 @@ TEST(LabelTasks, SmoothLabelsInTrainingOnly) {
   EXPECT_EQ(smooth->loss_of(logits, batch).item(), plain);
 }
 
+TEST(LabelTasks, WeighClassesInTrainingOnly) {
+  const Tensor logits = Tensor::of<float>({0.5f, -1, 2, 1, 0, -0.25f, 3, 1, 2}, {3, 3});
+  const Batch batch = batch_of("x", Tensor::full({3, 2}, 1), Tensor::of<int32_t>({2, 0, kIgnoreIndex}, {3}));
+  for (const double smoothing : {0.0, 0.2}) {
+    const auto of = [&](int64_t row, int32_t label) {
+      return cross_entropy(logits.slice(0, row, row + 1), Tensor::of<int32_t>({label}, {1}), kIgnoreIndex, smoothing)
+          .item();
+    };
+    const auto weighted = task("classify", placed<Mlp>(MlpOptions{.hidden = {}}, TaskSpec{{2}, 3}),
+                               {.label_smoothing = smoothing, .class_weights = {3, 1, 0.5}});
+    EXPECT_NEAR(weighted->loss_of(logits, batch).item(), 0.5 * of(0, 2) + 3 * of(1, 0), 1e-6);
+    weighted->module().eval();
+    EXPECT_EQ(weighted->loss_of(logits, batch).item(), cross_entropy(logits, batch[kLabels]).item());
+  }
+}
+
 TEST(LabelTasks, OfMixturesTheLossIsOfBothLabelsByTheirShares) {
   const Tensor output = Tensor::of<float>({0.5f, -1, 2, 1, 0, -0.25f}, {2, 3});
   Batch batch = batch_of("x", Tensor::full({2, 2}, 1), Tensor::of<int32_t>({2, 0}, {2}));
@@ -165,8 +181,14 @@ TEST(Tasks, RefuseWhatTheyHaveNoUseForNamingTheKey) {
   EXPECT_EQ(key("classify", placed<Mlp>(MlpOptions{}, points), {.data = points, .loss_rows = 64}), "train.loss_rows");
   EXPECT_EQ(key("regress", placed<Mlp>(MlpOptions{}, numbers), {.data = numbers, .label_smoothing = 0.1}),
             "train.label_smoothing");
+  EXPECT_EQ(key("regress", placed<Mlp>(MlpOptions{}, numbers), {.data = numbers, .class_weights = {1}}),
+            "train.class_weights");
+  EXPECT_EQ(key("classify", placed<Mlp>(MlpOptions{}, points), {.data = points, .class_weights = {1, 2, 3, 4}}), "");
   TaskSpec text{{4}, 8};
   text.next_tokens = true;
+  EXPECT_EQ(key("language", placed<Gpt>(GptOptions{.layers = 1, .heads = 2, .width = 8}, text),
+                {.data = text, .class_weights = std::vector<double>(8, 1)}),
+            "train.class_weights");
   EXPECT_EQ(key("language", placed<Gpt>(GptOptions{.layers = 1, .heads = 2, .width = 8}, text),
                 {.data = text, .loss_rows = 64}),
             "");

@@ -45,6 +45,18 @@ same "resumed" "$wanted" "$(digest half)"
 succeeds "without augmentation" lockstep train images.yaml run.dir=plain data.augment.flip=0 data.augment.crop_area=1
 expect "augmentation shapes results" test "$wanted" != "$(digest plain)"
 
+# 12 colour images and 4 grey ones: 16 / (2 x 12) and 16 / (2 x 4).
+weighted=(data.validation=0 train.label_smoothing=0.1 'train.class_weights=[auto]')
+succeeds "class weights" lockstep train images.yaml "${weighted[@]}" run.dir=weighted
+succeeds "class weights by number" lockstep train images.yaml data.validation=0 train.label_smoothing=0.1 'train.class_weights=[0.66666666666666663,2]' run.dir=by_number
+same "of the frequencies" "$(grep -o '"loss":[^,]*' by_number/metrics.jsonl)" "$(grep -o '"loss":[^,]*' weighted/metrics.jsonl)"
+succeeds "class weights on 3 ranks" lockstep train images.yaml "${weighted[@]}" run.dir=weighted3 --ranks 3
+same "class weights on 3 ranks" "$(digest weighted)" "$(digest weighted3)"
+succeeds "no class weights" lockstep train images.yaml data.validation=0 train.label_smoothing=0.1 run.dir=unweighted
+expect "class weights shape results" test "$(digest weighted)" != "$(digest unweighted)"
+refuses "too many weights" 78 '.*train.class_weights: has 3 weights, but the data has 2 classes' lockstep train images.yaml 'train.class_weights=[1,2,3]' run.dir=no
+refuses "a weight that is none" 78 ".*train.class_weights: '-1' is no weight" lockstep train images.yaml 'train.class_weights=[1,-1]' run.dir=no
+
 mixup=(data.augment.mixup=0.4 train.label_smoothing=0.1)
 succeeds "mixup" lockstep train images.yaml "${mixup[@]}" run.dir=mixup
 wanted=$(digest mixup)
