@@ -34,8 +34,9 @@ constexpr std::string_view kLoraA = ".lora_A", kLoraB = ".lora_B";  // ends of t
 bool is_lora_parameter(std::string_view name);
 
 // Gives the linear layers below `root` whose dotted names match one of options.targets adapters, and of other layers
-// the parts that match; call it before the parameters are placed. Throws ExitCode::kConfig where a pattern matches no
-// linear layer.
+// the parts that match; call it before the parameters are placed. A target that matches none may be one of peft's
+// target_modules, such as q_proj, c_attn or all-linear, and stands for the layers of ours that it means. Throws
+// ExitCode::kConfig where a target names no linear layer.
 void add_adapters(Module& root, const LoraOptions& options);
 
 }  // namespace lockstep

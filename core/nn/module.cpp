@@ -1,9 +1,25 @@
 #include "core/nn/module.h"
 
 #include "core/autograd/node.h"
+#include "core/base/error.h"
 #include "core/tensor/raw_ops.h"
 
 namespace lockstep {
+
+namespace {
+
+// Runs `forward`; a broken contract in it, such as shapes that do not fit, is told of the innermost module by its path.
+Tensor named_in(const std::string& module, const std::function<Tensor()>& forward) {
+  constexpr std::string_view kBegin = "in the forward pass of ";
+  try {
+    return forward();
+  } catch (const Error& e) {
+    if (e.code() != ExitCode::kInternal || std::string_view(e.what()).starts_with(kBegin)) throw;
+    throw e.with_message(str(kBegin, module.empty() ? "the model itself" : "module ", module, ": ", e.what()));
+  }
+}
+
+}  // namespace
 
 Tensor Module::surrounded_again(const std::vector<Tensor>& tensors,
                                 std::function<Tensor(const std::vector<Tensor>&)> forward) {
@@ -21,7 +37,7 @@ Tensor Module::surrounded(const std::function<Tensor()>& forward) {
   if (hooks_.before_forward) hooks_.before_forward();
   WithMemoryFor named(name_);
   WithProfilerRange range(name_);
-  Tensor y = forward();
+  Tensor y = named_in(name_, forward);
   if (hooks_.after_forward) hooks_.after_forward();
   if (hooks_.before_backward && requires_grad(y)) y = with_backward_hook(y, hooks_.before_backward);
   return y;

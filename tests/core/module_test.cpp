@@ -77,6 +77,75 @@ TEST(Lora, PartsOfAFusedLayerHaveAdaptersOfTheirOwn) {
   expect_error(ExitCode::kConfig, {"'*.q' matches no linear layer"}, [&] { adapters({"*.q", "*.qkv"}); });
 }
 
+TEST(Lora, TargetsMayHaveTheNamesOfPeft) {
+  const auto adapted = [](Module&& model, std::vector<std::string> targets) {
+    LoraOptions o;
+    o.rank = 1;
+    o.targets = std::move(targets);
+    add_adapters(model, o);
+    std::vector<std::string> out;
+    for (auto& p : model.parameters())
+      if (p.name.ends_with(kLoraA)) out.push_back(p.name.substr(0, p.name.size() - kLoraA.size()));
+    return out;
+  };
+  using Names = std::vector<std::string>;
+  const auto gpt = [&](Names targets) {
+    return adapted(Gpt({.layers = 1, .heads = 2, .width = 8}, {{4}, 11}), std::move(targets));
+  };
+  const auto llama = [&](Names targets) {
+    LlamaOptions o;
+    o.layers = 1, o.heads = o.kv_heads = 2, o.width = 8, o.hidden = 16, o.tied = false;
+    return adapted(Llama(o, {{4}, 11}), std::move(targets));
+  };
+  const std::string block = "blocks.0.", attention = "blocks.0.attention.";
+  EXPECT_EQ(llama({"q_proj", "v_proj"}), (Names{attention + "q", attention + "v"}));
+  EXPECT_EQ(llama({"k_proj", "o_proj"}), (Names{attention + "k", attention + "proj"}));
+  EXPECT_EQ(llama({"gate_proj", "*.up_proj", "down_proj"}), (Names{block + "gate", block + "up", block + "down"}));
+  EXPECT_EQ(llama({"lm_head"}), Names{"head"});
+  EXPECT_EQ(llama({"all-linear"}).size(), 7u) << "all but the head";
+  EXPECT_EQ(gpt({"c_attn"}), Names{block + "qkv"});
+  EXPECT_EQ(gpt({"c_proj"}), (Names{block + "proj", block + "down"})) << "as peft, of attention and MLP";
+  EXPECT_EQ(gpt({"c_fc", "q_proj"}), (Names{block + "qkv.q", block + "up"}));
+  EXPECT_EQ(gpt({"all-linear"}), gpt({"*.qkv", "*.proj", "*.up", "*.down"}));
+  expect_error(ExitCode::kConfig, {"'gate_proj' matches no linear layer", "its layers are *.qkv, *.proj, *.up, *.down"},
+               [&] { gpt({"gate_proj"}); });
+  expect_error(ExitCode::kConfig, {"did you mean '*.qkv'?"}, [&] { gpt({"qkv"}); });
+}
+
+class TwoLayers : public ModuleOf<Tensor> {
+ public:
+  TwoLayers() : up_(child<Linear>("up", 4, 8)), down_(child<Linear>("down", 6, 4)) {}
+  Tensor forward(const Tensor& x) override { return down_(up_(x)); }
+
+ private:
+  Linear &up_, &down_;
+};
+class OuterOfTwo : public ModuleOf<Tensor> {
+ public:
+  OuterOfTwo() : mlp_(child<TwoLayers>("blocks.3.mlp")) {}
+  Tensor forward(const Tensor& x) override { return wrong_ ? matmul(x, x) : mlp_(x); }
+  bool wrong_ = false;
+
+ private:
+  TwoLayers& mlp_;
+};
+
+TEST(Module, ShapesThatDoNotFitAreToldWithTheModule) {
+  OuterOfTwo model;
+  place_parameters(model, 1);
+  for (const bool recompute : {false, true}) {
+    for (auto& [_, block] : model.children()) block->set_recompute(recompute);
+    expect_error(ExitCode::kInternal,
+                 {"in the forward pass of module blocks.3.mlp.down: ", "[2, 8]", "[4, 6]", "core/ops/matmul.cpp"}, [&] {
+                   model(Tensor::zeros({2, 4}));
+                 });
+  }
+  model.wrong_ = true;
+  expect_error(ExitCode::kInternal, {"in the forward pass of the model itself: matmul: ", "[2, 4]"}, [&] {
+    model(Tensor::zeros({2, 4}));
+  });
+}
+
 // Of k and v: the outputs of each change by its adapter, those of q do not.
 TEST(Lora, AnAdapterOfAPartChangesItsOutputsAlone) {
   struct Root : ModuleOf<Tensor> {

@@ -135,7 +135,7 @@ refuses "another head without a word" 65 "$hf/vit: its tensors are not those of 
 refuses "adapters of nothing" 78 ".*lora.rank.*: needs init.from" lockstep train text.yaml lora.rank=2 run.dir=never
 refuses "no layers" 78 ".*lora.targets.*: is empty" lockstep train text.yaml init.from=base lora.rank=2 run.dir=never \
   model.layers=2 model.heads=4 model.width=16
-refuses "a pattern of no layer" 78 "lora.targets: pattern 'blocks.9.\*' matches no linear layer of this model; the first is 'blocks.0.qkv'" \
+refuses "a pattern of no layer" 78 "lora.targets: pattern 'blocks.9.\*' matches no linear layer of this model; its layers are \*.qkv, \*.proj, \*.up, \*.down" \
   lockstep train gpt2.yaml "lora.targets=['*.qkv', 'blocks.9.*']" run.dir=never
 refuses "a pattern of no parameter" 78 ".*init.new.*: pattern 'head' matches no parameter" \
   lockstep train gpt2.yaml 'init.new=[head]' run.dir=never
