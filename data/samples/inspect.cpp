@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& progress) {
+DatasetReport inspect_dataset(const std::string& path, const InspectProgress& progress) {
   // Reading all rows once through the cache, whose memory is small, checks every chunk of a file of any size.
   const auto file = open_dataset_file(path, 16 << 20);
   const DatasetHeader& h = file->header;
@@ -26,7 +26,11 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
   report.class_names = h.class_names;
   report.per_class.resize(static_cast<size_t>(h.classes));
   for (int32_t label : file->labels) ++report.per_class[static_cast<size_t>(label)];
-  kind.inspect(*file, report, progress);
+  ProgressCallback counted;
+  if (progress)
+    counted = [&, unit = h.kind == DataKind::kTokens ? std::string("tokens") : kind.words().samples](
+                  int64_t done, int64_t total) { progress(done, total, unit); };
+  kind.inspect(*file, report, counted);
   return report;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,7 +10,6 @@
 #include "core/base/hash.h"
 #include "core/base/shape.h"
 #include "data/samples/dataset_file.h"
-#include "data/store/progress.h"
 
 namespace lockstep {
 
@@ -44,8 +44,11 @@ struct DatasetReport {
   Hash128 identity;
 };
 
+// How far an inspection is; unit: what is counted, "tokens" of text, else the kind's samples: "images", "rows".
+using InspectProgress = std::function<void(int64_t done, int64_t total, const std::string& unit)>;
+
 // Reads and checks the whole file; throws the errors of open_dataset_file.
-DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& progress = {});
+DatasetReport inspect_dataset(const std::string& path, const InspectProgress& progress = {});
 std::string to_text(const DatasetReport& report);  // several lines
 std::string to_json(const DatasetReport& report);  // one JSON object, on one line
 

@@ -16,6 +16,7 @@
 #include "data/samples/inspect.h"
 #include "data/samples/sample_parts.h"
 #include "data/samples/sample_writer.h"
+#include "data/store/progress.h"
 
 namespace lockstep {
 

@@ -26,6 +26,11 @@ class ShownProgress {
     }
     progress_->set(done);
   }
+  // The same, where what is counted is known only now.
+  void operator()(int64_t done, int64_t total, const std::string& unit) {
+    unit_ = unit;
+    (*this)(done, total);
+  }
   // To be called on success; otherwise the destructor erases the display.
   void finish() {
     if (progress_) progress_->finish();
