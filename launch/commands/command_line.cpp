@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "launch/commands/commands.h"
 #include "launch/config/did_you_mean.h"
+#include "launch/config/other_names.h"
 
 namespace lockstep {
 namespace po = boost::program_options;
@@ -19,13 +20,28 @@ std::string usage_of(const Command& command) {
   return str("\nusage: lockstep ", command.usage, "\n`lockstep ", command.name, " --help` says more");
 }
 
+// Of an option that a command does not have: a similar one, or the key that other programs call so.
+std::string meant_by(const Command& command, std::string word) {
+  word.erase(0, word.find_first_not_of('-'));
+  std::vector<std::string> names;
+  for (const Option& o : command.options) names.push_back(o.long_name());
+  if (const std::string best = nearest(word, names); !best.empty()) return str("; did you mean --", best, "?");
+  std::replace(word.begin(), word.end(), '-', '_');
+  if (command.usage.find("key.path=value") == command.usage.npos) return "";
+  for (const OtherName& other : other_names())
+    if (other.name == word)
+      return other.ours.empty() ? str("; ", other.note)
+                                : str("; a key of the configuration is given as ", other.ours, "=VALUE");
+  return "";
+}
+
 std::string usages_of(const std::vector<Command>& forms) {
   std::string out;
   for (const Command& c : forms) out += str(out.empty() ? "usage: " : "       ", "lockstep ", c.usage, "\n");
   return out;
 }
 
-Arguments parse_form(const Command& command, const std::vector<std::string>& arguments) {
+po::options_description program_options_of(const Command& command) {
   po::options_description visible("Options");
   visible.add_options()("help,h", "show this text");
   for (const Option& o : command.options) {
@@ -37,6 +53,26 @@ Arguments parse_form(const Command& command, const std::vector<std::string>& arg
                             po::value<std::string>()->value_name(o.value)->default_value(o.standard, o.standard),
                             o.help.c_str());
   }
+  return visible;
+}
+
+std::string help_of(const Command& command) {
+  std::ostringstream text;
+  text << "usage: lockstep " << command.usage << "\n\n" << command.help << "\n\n" << program_options_of(command);
+  return text.str();
+}
+
+// Throws ExitCode::kUsage where the first positional argument is not one that the command has.
+size_t index_of_word(const Command& command, const std::string& word) {
+  const auto& words = command.words;
+  const auto at = std::find(words.begin(), words.end(), word);
+  require(at != words.end(), ExitCode::kUsage, "lockstep ", command.name, ": there is no '", word, "'",
+          did_you_mean(word, words), usage_of(command));
+  return static_cast<size_t>(at - words.begin());
+}
+
+Arguments parse_form(const Command& command, const std::vector<std::string>& arguments) {
+  const po::options_description visible = program_options_of(command);
   po::options_description all;
   all.add(visible).add_options()("positional", po::value<std::vector<std::string>>());
   po::positional_options_description positional;
@@ -53,14 +89,13 @@ Arguments parse_form(const Command& command, const std::vector<std::string>& arg
                   .run(),
               map);
     po::notify(map);
+    if (map.count("positional")) out.positional = map["positional"].as<std::vector<std::string>>();
     if (map.count("help")) {
-      std::ostringstream text;
-      text << "usage: lockstep " << command.usage << "\n\n" << command.help << "\n\n" << visible;
-      print_out(text.str());
+      const bool of_word = !command.of_words.empty() && !out.positional.empty();
+      print_out(help_of(of_word ? command.of_words[index_of_word(command, out.positional[0])] : command));
       out.help = true;
       return out;
     }
-    if (map.count("positional")) out.positional = map["positional"].as<std::vector<std::string>>();
     for (const Option& o : command.options) {
       const std::string name = o.long_name();
       if (o.repeats) {
@@ -71,6 +106,9 @@ Arguments parse_form(const Command& command, const std::vector<std::string>& arg
       }
       out.values[name] = o.value.empty() ? (map[name].as<bool>() ? "true" : "false") : map[name].as<std::string>();
     }
+  } catch (const po::unknown_option& e) {
+    throw Error(ExitCode::kUsage, str("lockstep ", command.name, ": ", e.what(), meant_by(command, e.get_option_name()),
+                                      usage_of(command)));
   } catch (const po::error& e) {
     throw Error(ExitCode::kUsage, str("lockstep ", command.name, ": ", e.what(), usage_of(command)));
   }
@@ -78,10 +116,7 @@ Arguments parse_form(const Command& command, const std::vector<std::string>& arg
   require(given >= command.at_least && given <= command.at_most, ExitCode::kUsage, "lockstep ", command.name, ": ",
           given > command.at_most ? str("unexpected argument '", out.positional.back(), "'") : "missing argument",
           usage_of(command));
-  const auto& words = command.words;
-  require(words.empty() || given == 0 || std::find(words.begin(), words.end(), out.positional[0]) != words.end(),
-          ExitCode::kUsage, "lockstep ", command.name, ": there is no '", given ? out.positional[0] : "", "'",
-          given ? did_you_mean(out.positional[0], words) : "", usage_of(command));
+  if (!command.words.empty() && given > 0) index_of_word(command, out.positional[0]);
   return out;
 }
 

@@ -36,6 +36,8 @@ struct Command {
   std::vector<Option> options;          // without --help
   int at_least = 0, at_most = 1 << 20;  // number of positional arguments
   std::vector<std::string> words = {};  // if not empty, the first positional argument is one of these
+  // If not empty, the form as each of `words` has it, in their order: its usage, help and options, for `--help`.
+  std::vector<Command> of_words = {};
 
   // "import" of "data import"; empty for the only form of a command.
   std::string form() const { return name.find(' ') == name.npos ? "" : name.substr(name.find(' ') + 1); }

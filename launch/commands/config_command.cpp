@@ -1,36 +1,63 @@
+#include <unistd.h>
+
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
+#include "launch/commands/terminal.h"
+#include "launch/config/did_you_mean.h"
 #include "launch/config/settings.h"
 #include "launch/world/world.h"
 
 namespace lockstep {
+namespace {
+
+// Those that begin with `prefix`. Throws ExitCode::kUsage where there is none.
+std::vector<ConfigKey> keys_below(const std::vector<ConfigKey>& keys, const std::string& prefix) {
+  std::vector<ConfigKey> out;
+  std::vector<std::string> names;
+  for (const ConfigKey& k : keys) {
+    names.push_back(k.key);
+    if (const size_t dot = k.key.find('.'); dot != k.key.npos) names.push_back(k.key.substr(0, dot));
+    if (k.key.starts_with(prefix)) out.push_back(k);
+  }
+  require(!out.empty(), ExitCode::kUsage, "lockstep config keys: no key begins with '", prefix, "'",
+          did_you_mean(prefix, names));
+  return out;
+}
+
+}  // namespace
 
 std::vector<Command> config_forms() {
-  return {{"config show",
-           "config show FILE.yaml [key.path=value ...] [--ranks N] [--json]",
-           "Prints the resolved configuration, each value with its origin; the output is a valid FILE.yaml.",
-           {{"ranks", "as for train; batch.micro: 0 depends on it", "N", "1"},
-            {"json", "print one JSON object with value and origin of each key"}},
-           1},
-          {"config keys",
-           "config keys [--json]",
-           "Lists every key with type, default, unit, range and meaning.",
-           {{"json", "print one JSON list"}},
-           0,
-           0},
-          {"config schema",
-           "config schema",
-           "Prints a JSON Schema (draft-07) of FILE.yaml, with which editors complete and check its keys.",
-           {},
-           0,
-           0}};
+  return {
+      {"config show",
+       "config show FILE.yaml [key.path=value ...] [--ranks N] [--json]",
+       "Prints the resolved configuration, each value with its origin; the output is a valid FILE.yaml.",
+       {{"ranks", "as for train; batch.micro: 0 depends on it", "N", "1"},
+        {"json", "print one JSON object with value and origin of each key"}},
+       1},
+      {"config keys",
+       "config keys [PREFIX] [--json]",
+       "Lists every key, or those that begin with PREFIX, such as optim or optim.lr, with type, default, unit, range\n"
+       "and meaning: on a terminal in lines of its width, else one line a key.",
+       {{"json", "print one JSON list"}},
+       0,
+       1},
+      {"config schema",
+       "config schema",
+       "Prints a JSON Schema (draft-07) of FILE.yaml, with which editors complete and check its keys.",
+       {},
+       0,
+       0}};
 }
 
 int config_command(const App& app, const std::vector<std::string>& given) {
   const Arguments a = parse_arguments(config_forms(), given);
   if (a.help) return 0;
   if (a.form == "keys") {
-    print_out(a.has("json") ? keys_json(all_keys(app)) : keys_table(all_keys(app)));
+    const auto keys = a.positional.empty() ? all_keys(app) : keys_below(all_keys(app), a.positional[0]);
+    const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+    print_out(a.has("json") ? keys_json(keys)
+              : terminal    ? keys_paragraphs(keys, terminal_columns(STDOUT_FILENO))
+                            : keys_table(keys));
     return 0;
   }
   if (a.form == "schema") {

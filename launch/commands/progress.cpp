@@ -1,7 +1,6 @@
 #include "launch/commands/progress.h"
 
 #include <fcntl.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "launch/artifacts/text_table.h"
+#include "launch/commands/terminal.h"
 
 namespace lockstep {
 namespace {
@@ -253,16 +253,9 @@ ProgressView Progress::view(double now) const {
   return v;
 }
 
-// Queried each time, since the terminal may have been resized.
-int Progress::width() const {
-  winsize size = {};
-  if (terminal_ >= 0 && ::ioctl(terminal_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return 80;
-}
-
 void Progress::draw(double now) {
   // One column less than the width: writing the last column makes some terminals wrap.
-  write(str("\r", live_line(view(now), width() - 1), "\x1b[K"));
+  write(str("\r", live_line(view(now), terminal_columns(terminal_) - 1), "\x1b[K"));
   drawn_ = now;
   shown_ = true;
 }

@@ -62,7 +62,6 @@ class Progress {
   void draw(double now);
   void erase();
   void write(std::string_view text) const;
-  int width() const;
   bool plain_is_due(double now);
 
   ProgressOptions options_;

@@ -1,6 +1,5 @@
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -23,6 +22,7 @@
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/progress.h"
+#include "launch/commands/terminal.h"
 
 namespace lockstep {
 namespace {
@@ -146,10 +146,7 @@ class Screen {
   }
   Screen(const Screen&) = delete;
   static void put(const std::string& text) { (void)!::write(STDOUT_FILENO, text.data(), text.size()); }
-  static int width() {
-    winsize size{};
-    return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-  }
+  static int width() { return terminal_columns(STDOUT_FILENO); }
 
  private:
   termios before_{};

@@ -100,16 +100,15 @@ void Config::list_unused(const ConfigNode& map, const std::string& prefix, std::
       problems.push_back(str(child.where(), ": ", key, " is a section: put its keys below it, indented"));
       continue;
     }
-    std::vector<std::string> candidates;
+    std::vector<std::string> values, sections;
     for (const auto& k : keys_) {
       if (k.key.find('[') != std::string::npos) continue;
-      if (child.kind != Kind::kMap) {
-        candidates.push_back(k.key);
-      } else if (size_t dot = k.key.rfind('.'); dot != std::string::npos) {
-        candidates.push_back(k.key.substr(0, dot));
-      }
+      values.push_back(k.key);
+      if (size_t dot = k.key.rfind('.'); dot != std::string::npos) sections.push_back(k.key.substr(0, dot));
     }
-    problems.push_back(str(child.where(), ": unknown key ", key.substr(0, 200), did_you_mean(key, candidates)));
+    std::string hint = did_you_mean(key, child.kind == Kind::kMap ? sections : values);
+    if (hint.empty() && child.kind == Kind::kMap) hint = did_you_mean(key, values);  // "fp16: {enabled: true}"
+    problems.push_back(str(child.where(), ": unknown key ", key.substr(0, 200), hint));
   }
 }
 

@@ -80,8 +80,10 @@ struct ConfigDifference {
 // The keys that differ between two results of text() or of math_text(), in key order.
 std::vector<ConfigDifference> diff(std::string_view text_a, std::string_view text_b);
 
-// `lockstep config keys`: aligned columns, or one JSON list.
+// `lockstep config keys`: aligned columns, one line a key; or for a terminal of `width` columns, at least 20, a
+// paragraph a key, of lines that are no longer, but for a word that is; or one JSON list.
 std::string keys_table(const std::vector<ConfigKey>& keys);
+std::string keys_paragraphs(const std::vector<ConfigKey>& keys, int width);
 std::string keys_json(const std::vector<ConfigKey>& keys);
 // `lockstep config schema`: a JSON Schema (draft-07) of the YAML file that these are the keys of.
 std::string config_schema(const std::vector<ConfigKey>& keys);

@@ -17,6 +17,30 @@ size_t columns(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
+// Its words in lines of at most `width` columns, but for a word that is longer; the first begins with `first`, the
+// others with `indent`.
+std::string wrapped(std::string_view text, size_t width, std::string_view first, std::string_view indent) {
+  std::string out, line(first);
+  bool begins = true;
+  for (size_t at = 0, end; at < text.size(); at = end + 1) {
+    end = std::min(text.find(' ', at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    if (!begins && columns(line) + 1 + columns(word) > width) {
+      out += line + "\n";
+      line = indent;
+      begins = true;
+    }
+    if (!begins) line += ' ';
+    line += word;
+    begins = false;
+  }
+  return out + line + "\n";
+}
+
+std::string meaning_of(const ConfigKey& k) {
+  return str(k.doc, k.doc.empty() || k.condition.empty() ? "" : "; ", k.condition);
+}
+
 std::map<std::string, std::string, std::less<>> lines_of(std::string_view text) {
   std::map<std::string, std::string, std::less<>> out;
   for (size_t at = 0; at < text.size();) {
@@ -130,11 +154,7 @@ std::vector<ConfigDifference> diff(std::string_view text_a, std::string_view tex
 std::string keys_table(const std::vector<ConfigKey>& keys) {
   constexpr int kColumns = 5;
   std::vector<std::array<std::string, kColumns + 1>> rows = {{"KEY", "TYPE", "DEFAULT", "UNIT", "ALLOWED", "MEANING"}};
-  for (const auto& k : keys) {
-    std::string meaning = k.doc;
-    if (!k.condition.empty()) meaning += (meaning.empty() ? "" : "; ") + k.condition;
-    rows.push_back({k.key, k.type, k.standard, k.unit, k.range, meaning});
-  }
+  for (const auto& k : keys) rows.push_back({k.key, k.type, k.standard, k.unit, k.range, meaning_of(k)});
   std::array<size_t, kColumns> widths = {};
   for (const auto& row : rows)
     for (int c = 0; c < kColumns; ++c) widths[c] = std::max(widths[c], columns(row[c]));
@@ -145,6 +165,21 @@ std::string keys_table(const std::vector<ConfigKey>& keys) {
     line += row[kColumns];
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
+  }
+  return out;
+}
+
+std::string keys_paragraphs(const std::vector<ConfigKey>& keys, int width) {
+  const auto columns_of_line = static_cast<size_t>(std::max(20, width));
+  std::string out;
+  for (const auto& k : keys) {
+    std::string head = str(k.key, ": ", k.type);
+    if (!k.unit.empty()) head += str(", ", k.unit);
+    if (!k.range.empty()) head += str(", ", k.range);
+    head += str("; default: ", k.standard.empty() ? "none" : k.standard);
+    out += wrapped(head, columns_of_line, "", "    ");
+    if (const std::string meaning = meaning_of(k); !meaning.empty())
+      out += wrapped(meaning, columns_of_line, "    ", "    ");
   }
   return out;
 }

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "core/base/error.h"
+#include "launch/config/other_names.h"
+
 namespace lockstep {
 
 int edit_distance(std::string_view a, std::string_view b, int limit) {
@@ -28,48 +31,22 @@ int edit_distance(std::string_view a, std::string_view b, int limit) {
 
 namespace {
 
-// Names that other programs use for lockstep's keys, by the last part of the name.
-constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {{"learning_rate", "optim.lr"},
-                                                                         {"wd", "optim.weight_decay"},
-                                                                         {"eps", "optim.epsilon"},
-                                                                         {"optimizer", "optim.name"},
-                                                                         {"grad_clip", "optim.clip_norm"},
-                                                                         {"max_grad_norm", "optim.clip_norm"},
-                                                                         {"gradient_clip", "optim.clip_norm"},
-                                                                         {"batch_size", "batch.global"},
-                                                                         {"global_batch_size", "batch.global"},
-                                                                         {"micro_batch_size", "batch.micro"},
-                                                                         {"max_steps", "train.steps"},
-                                                                         {"max_iters", "train.steps"},
-                                                                         {"warmup_steps", "schedule.warmup"},
-                                                                         {"scheduler", "schedule.name"},
-                                                                         {"lr_scheduler", "schedule.name"},
-                                                                         {"block_size", "data.context"},
-                                                                         {"seq_len", "data.context"},
-                                                                         {"context_length", "data.context"},
-                                                                         {"sequence_length", "data.context"},
-                                                                         {"n_layer", "model.layers"},
-                                                                         {"num_layers", "model.layers"},
-                                                                         {"n_head", "model.heads"},
-                                                                         {"num_heads", "model.heads"},
-                                                                         {"n_embd", "model.width"},
-                                                                         {"d_model", "model.width"},
-                                                                         {"hidden_size", "model.width"},
-                                                                         {"dtype", "precision.compute"},
-                                                                         {"save_every", "checkpoint.every"},
-                                                                         {"out_dir", "run.dir"},
-                                                                         {"output_dir", "run.dir"},
-                                                                         {"num_workers", "data.threads"}};
+std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
+
+// What another program means by the name, where one of the candidates is meant, or where no key is; else null.
+const OtherName* meant_elsewhere(std::string_view word, const std::vector<std::string>& candidates) {
+  for (const OtherName& other : other_names())
+    if (last_part(word) == other.name &&
+        (other.ours.empty() || std::find(candidates.begin(), candidates.end(), other.ours) != candidates.end()))
+      return &other;
+  return nullptr;
+}
 
 }  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   if (word.size() > 200) return "";
-  auto last_part = [](std::string_view key) { return key.substr(key.rfind('.') + 1); };
-  for (const auto& [other, ours] : kOtherNames)
-    if (last_part(word) == other)
-      for (const auto& c : candidates)
-        if (c == ours) return c;
+  if (const OtherName* other = meant_elsewhere(word, candidates)) return std::string(other->ours);
   int limit = 1 + static_cast<int>(word.size()) / 5;
   std::string best;
   for (const auto& c : candidates) {
@@ -89,8 +66,11 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 }
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
-  std::string best = nearest(word, candidates);
-  return best.empty() ? "" : "; did you mean " + best + "?";
+  const std::string best = nearest(word, candidates);
+  const OtherName* other = meant_elsewhere(word, candidates);
+  const std::string note(other ? other->note : "");
+  if (best.empty()) return note.empty() ? "" : "; " + note;
+  return str("; did you mean ", best, note.empty() ? "" : str(" (", note, ")"), "?");
 }
 
 }  // namespace lockstep

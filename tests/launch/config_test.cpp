@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launch/config/did_you_mean.h"
+#include "launch/config/other_names.h"
 #include "launch/config/resumed_config.h"
 #include "launch/config/settings.h"
 #include "optim/optimizer.h"
@@ -358,6 +359,21 @@ TEST(Config, KeysAreDocumentedWithTheirDefaults) {
   EXPECT_TRUE(contains(json, "{\"key\":\"seed\",\"type\":\"integer\",\"default\":\"1\"")) << json;
 }
 
+TEST(Config, KeysFitATerminal) {
+  auto b = bound("");
+  for (const int width : {40, 80, 120}) {
+    const std::string text = keys_paragraphs(b.config.keys(), width);
+    size_t longest = 0;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
+    EXPECT_LE(longest, static_cast<size_t>(width)) << text;
+  }
+  const std::string text = keys_paragraphs(b.config.keys(), 80);
+  EXPECT_EQ(text.find("seed: integer, >= 0; default: 1\n"), 0u) << text;
+  EXPECT_TRUE(contains(text, "\noptim.lr: number, per step, 0 to 10; default: ")) << text;
+  EXPECT_TRUE(contains(text, "\n    learning rate")) << text;
+}
+
 TEST(Config, BindingAKeyTwiceIsAMistakeOfTheProgram) {
   Options o;
   Config config;
@@ -379,6 +395,30 @@ TEST(DidYouMean, CountsSlips) {
   EXPECT_EQ(nearest("batch_size", {"size"}), "") << "only where the key is there";
   EXPECT_EQ(nearest("checkpoint.keep", {"checkpoint.every", "checkpoint.keep_every", "checkpoint.keep_last"}),
             "checkpoint.keep_last");
+  const std::vector<std::string> more{"batch.micro", "precision.compute", "train.steps", "schedule.warmup"};
+  EXPECT_EQ(did_you_mean("warmup_ratio", more),
+            "; did you mean schedule.warmup (it counts steps: the ratio times train.steps)?");
+  EXPECT_EQ(did_you_mean("bf16", more), "; did you mean precision.compute (write precision.compute: bf16)?");
+  EXPECT_EQ(nearest("per_device_train_batch_size", more), "batch.micro");
+  EXPECT_EQ(nearest("num_train_epochs", more), "train.steps") << "where there is no train.epochs";
+  EXPECT_TRUE(contains(did_you_mean("world_size", more), "; the number of ranks is no key: give --ranks N"));
+}
+
+// A key that is renamed here is renamed in the table, too.
+TEST(DidYouMean, NamesOfOtherProgramsLeadToKeysThatThereAre) {
+  std::set<std::string, std::less<>> ours;
+  for (const ConfigKey& k : all_keys(builtin())) {
+    ours.insert(k.key);
+    if (const size_t dot = k.key.find('.'); dot != k.key.npos) ours.insert(k.key.substr(0, dot));
+  }
+  std::map<std::string_view, bool> found;
+  for (const OtherName& other : other_names()) {
+    found[other.name] |= other.ours.empty() || ours.contains(other.ours);
+    EXPECT_TRUE(!other.ours.empty() || !other.note.empty()) << other.name;
+    EXPECT_FALSE(ours.contains(other.name)) << other.name << " is a key of its own";
+  }
+  EXPECT_GE(found.size(), 80u);
+  for (const auto& [name, is_there] : found) EXPECT_TRUE(is_there) << name;
 }
 
 }  // namespace

@@ -22,11 +22,26 @@ for command in "${commands[@]}"; do
     succeeds "$form --help" lockstep $form --help
     expect "$form --help: usage" grep -qE "^usage: lockstep $form( |$)" out
     expect "$form --help: options" grep -q -- '--help' out
+    if [ "$form" = "$command" ]; then continue; fi
+    expect "docs/command-line.md has $form" grep -qE "^\|.*\`lockstep ${command}([ \`].*)?[\` ]${form##* }[\`, ]" "$page"
   done
 done
 succeeds "data --help" lockstep data --help
 succeeds "--version" lockstep --version
 expect "--version" grep -qE '^lockstep [0-9]+\.[0-9]+\.[0-9]+$' out
+for format in text json llmc megatron idx images csv npy; do
+  succeeds "data import $format --help" lockstep data import "$format" --help
+  expect "data import $format --help: usage" grep -qE "^usage: lockstep data import $format INPUT" out
+  expect "data import $format --help: no other format's options" bash -c "! grep -qE '^  --$([ "$format" = csv ] && echo field || echo categories) ' out"
+done
+expect "data import npy --help: its own options" grep -qE '^  --layout AXES ' out
+run lockstep data import tekst --help
+expect "data import FORMAT --help: no such format: exit 64" test "$code" -eq 64
+expect "data import FORMAT --help: no such format" grep -qF "there is no 'tekst'; did you mean text?" err
+refuses "data import: an option of another format" 64 'data import npy: --threads is for text, json, images, csv; ' lockstep data import npy a.npz b.h5 --threads 2
+run lockstep train a.yaml --learning-rate 1
+expect "an option that is a key: exit 64" test "$code" -eq 64
+expect "an option that is a key" grep -qF "'--learning-rate'; a key of the configuration is given as optim.lr=VALUE" err
 refuses "no such command" 64 "there is no command 'trian'; did you mean train\?" lockstep trian
 run lockstep train
 expect "train without a file: exit 64" test "$code" -eq 64
@@ -46,6 +61,7 @@ same "devices --json: a line each" "$((1 + (with_gpu > 0 ? with_gpu : 1)))" "$(g
 make_text text.txt 2300
 succeeds "import text" lockstep data import text text.txt text.h5
 expect "import text: what it made" grep -q '^tokens: *'"$(wc -c <text.txt)"'$' out
+expect "import text: its check counts tokens" grep -qE 'check ([0-9]+)/\1 tokens' err
 identity=$(sed -n 's/^identity: *//p' out)
 succeeds "inspect" lockstep data inspect text.h5
 expect "inspect: the same identity" grep -q "^identity: *$identity\$" out
@@ -58,6 +74,7 @@ expect "bytes: 256 tokens" grep -q '^vocabulary: *256$' out
 make_images images.idx labels.idx 200 12
 gzip -k images.idx labels.idx
 succeeds "import idx" lockstep data import idx images.idx labels.idx images.h5
+expect "import idx: its check counts images" grep -qF 'check 200/200 images' err
 expect "import idx: shape" grep -qF '[12, 12, 1]' out
 identity=$(sed -n 's/^identity: *//p' out)
 succeeds "import idx, gzipped" lockstep data import idx images.idx.gz labels.idx.gz gzipped.h5
@@ -70,6 +87,19 @@ succeeds "config keys" lockstep config keys
 for key in seed run.dir train.steps batch.global batch.micro model.name optim.name optim.lr data.path checkpoint.every compute.threads \
   reduce; do
   expect "config keys: $key" grep -qE "^$key( |\$)" out
+done
+succeeds "config keys of a section" lockstep config keys schedule
+same "config keys of a section: its keys alone" schedule "$(sed '1d; s/\..*//' out | sort -u)"
+refuses "config keys: no such prefix" 64 "lockstep config keys: no key begins with 'optm'; did you mean optim\?" lockstep config keys optm
+if command -v script >/dev/null; then # on a terminal
+  run script -qec "stty cols 60; '$binary' config keys" /dev/null
+  expect "config keys on a terminal: all" grep -q '^verify.every: integer, steps' out
+  same "config keys on a terminal: lines of its width" 0 "$(tr -d '\r' <out | awk 'length > 60' | wc -l)"
+fi
+run lockstep train text.yaml learning_rate=1 gradient_accumulation_steps=2 'fp16={enabled: true}' run.dir=never
+expect "keys of other programs: exit 78" test "$code" -eq 78
+for ours in 'learning_rate; did you mean optim.lr' 'gradient_accumulation_steps; did you mean batch.micro' 'fp16; did you mean precision.compute'; do
+  expect "keys of other programs: $ours" grep -qF "unknown key $ours" err
 done
 succeeds "config keys --json" lockstep config keys --json
 expect "config keys --json: one list" grep -q '^\[' out
