@@ -181,8 +181,21 @@ std::string_view trimmed(std::string_view text) {
 
 }  // namespace
 
+namespace {
+
+// The first template with special tokens all of which the tokenizer has; where there is none, chatml.
+std::string usual_template(const Vocabulary& vocabulary) {
+  for (const ChatTemplate& t : chat_templates())
+    if (!t.special.empty() && std::all_of(t.special.begin(), t.special.end(),
+                                          [&](const std::string& token) { return vocabulary.special(token) >= 0; }))
+      return t.name;
+  return "chatml";
+}
+
+}  // namespace
+
 const ChatTemplate& chat_template(const std::string& name, const Vocabulary& vocabulary) {
-  const std::string wanted = name.empty() ? "chatml" : name;
+  const std::string wanted = name.empty() ? usual_template(vocabulary) : name;
   std::string names;
   for (const ChatTemplate& t : chat_templates()) {
     names += str(names.empty() ? "" : ", ", t.name);

@@ -64,7 +64,8 @@ struct ChatTemplate {
   bool trims = false;                // white space around a content is left out: what Python's str.strip() removes
 };
 const std::vector<ChatTemplate>& chat_templates();  // chatml, llama3, plain
-// Empty: chatml. Throws ExitCode::kUsage for another name, and where the tokenizer lacks one of the special tokens.
+// Empty: the first of them whose special tokens the tokenizer has, which is chatml or llama3. Throws ExitCode::kUsage
+// for another name, and where the tokenizer lacks one of the special tokens.
 const ChatTemplate& chat_template(const std::string& name, const Vocabulary& vocabulary);
 // With `answer_follows` the head of an answer by the assistant comes last, without its content.
 std::vector<TextPart> chat_text(const ChatTemplate& how, const std::vector<ChatMessage>& messages,

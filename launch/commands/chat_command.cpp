@@ -160,7 +160,10 @@ bool obey(const std::string& line, Conversation& conversation) {
 std::vector<Command> chat_forms() {
   std::vector<Option> options{
       {"system", "a message of the system before the conversation", "TEXT", ""},
-      {"template", "chatml, llama3 or plain, as in data import json; default: chatml", "NAME", ""}};
+      {"template",
+       "chatml, llama3 or plain, as in data import json; default: chatml, or llama3 where the tokenizer has the "
+       "tokens of that alone",
+       "NAME", ""}};
   return {{"chat",
            "chat RUN [--system TEXT] [--template NAME] [--tokens N] [--temperature X] [--top-k K] [--top-p P] "
            "[--min-p P] [--repetition-penalty X] [--stop TEXT] [--seed S] [--precision P] [--best | --at STEP] [--ema]",

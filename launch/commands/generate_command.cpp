@@ -106,7 +106,8 @@ void stream_text(Decoder& decoder, const Prompt& prompt, const std::string& begi
 std::vector<Command> generate_forms() {
   return {
       {"generate",
-       "generate RUN [--prompt TEXT | --prompts FILE [--batch N]] [--chat [--template NAME]] [--special-tokens] "
+       "generate RUN [--prompt TEXT | --prompts FILE | --messages FILE] [--batch N] [--chat] [--template NAME] "
+       "[--special-tokens] "
        "[--tokens N] [--temperature X] [--top-k K] [--top-p P] [--min-p P] [--repetition-penalty X] [--stop TEXT] "
        "[--ignore-end] [--seed S] [--precision P] [--best | --at STEP] [--ema] [--no-cache] [--json]",
        "Continues TEXT with the model of RUN, a run directory (its newest checkpoint), a checkpoint, or a folder of\n"
@@ -118,16 +119,24 @@ std::vector<Command> generate_forms() {
        "is printed alone. Each line of FILE is a prompt; or, where its name ends in .jsonl, a JSON object with a "
        "text,\n"
        "\"prompt\", or for --chat with a conversation, \"messages\".\n"
+       "--messages: each line of FILE is a conversation in JSON, a list of {\"role\", \"content\"} or an object with\n"
+       "\"messages\", and the assistant's answer to it is a JSON object on a line of standard output, in their order.\n"
        "What a prompt becomes depends neither on the others nor on the number of threads.",
        with_generation_options(
            {{"prompt", "the text to continue; its characters must be in the run's vocabulary", "TEXT", kNoPrompt},
             {"prompts", "a file with a prompt in each line; FILE.jsonl: a JSON object in each line", "FILE", ""},
+            {"messages", "a file with a conversation in each line, which the assistant answers; implies --chat", "FILE",
+             ""},
             {"batch", "how many prompts are continued at once", "N", "8"},
             {"chat", "a prompt is a message of the user, or a conversation; the assistant answers"},
-            {"template", "of --chat: chatml, llama3 or plain, as in data import json; default: chatml", "NAME", ""},
+            {"template",
+             "of --chat and --messages: chatml, llama3 or plain, as in data import json; default: chatml, or llama3 "
+             "where "
+             "the tokenizer has the tokens of that alone",
+             "NAME", ""},
             {"special-tokens", "special tokens that a prompt spells out are those tokens; else they are text"},
             {"no-cache", "compute all tokens again for each new one: the same text, for comparison"},
-            {"json", "--prompt, too, gives a JSON object; of --prompts no effect"}}),
+            {"json", "--prompt, too, gives a JSON object; of --prompts and --messages no effect"}}),
        1, 1}};
 }
 
@@ -137,11 +146,15 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
   DecodeRequest request = request_of(arguments);
   const int64_t batch = arguments.integer("batch", 1, 4096);
   const std::string file = arguments.text("prompts"), prompt = arguments.text("prompt");
+  const std::string chats = arguments.text("messages");
+  const bool chat = arguments.has("chat") || !chats.empty();
   require(!prompt.empty(), ExitCode::kUsage, "lockstep generate: --prompt is empty");
-  require(!arguments.has("chat") || !file.empty() || prompt != kNoPrompt, ExitCode::kUsage,
-          "lockstep generate: --chat answers a message: give --prompt or --prompts");
+  require(chats.empty() || (file.empty() && prompt == kNoPrompt), ExitCode::kUsage,
+          "lockstep generate: --messages names the conversations: leave out --prompt and --prompts");
+  require(!chat || !file.empty() || !chats.empty() || prompt != kNoPrompt, ExitCode::kUsage,
+          "lockstep generate: --chat answers a message: give --prompt, --prompts or --messages");
   Origin origin = origin_of(app, arguments);
-  const Manner manner = manner_of(arguments, arguments.has("chat"), origin);
+  const Manner manner = manner_of(arguments, chat, origin);
   request.ends = origin.ends;
   const Vocabulary& vocabulary = *origin.vocabulary;
   if (!is_first_process()) return 0;
@@ -151,13 +164,15 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
   apply(settings.device, stream);
   const auto model = model_of(origin, arguments);
   const int64_t context = origin.task.input[0];
-  const std::vector<Prompt> prompts = file.empty() ? std::vector{prompt_of_text(prompt, vocabulary, manner.form)}
-                                                   : read_prompts(file, vocabulary, manner.form);
+  const std::vector<Prompt> prompts = !chats.empty()  ? read_chats(chats, vocabulary, manner.form)
+                                      : !file.empty() ? read_prompts(file, vocabulary, manner.form)
+                                                      : std::vector{prompt_of_text(prompt, vocabulary, manner.form)};
   warn_of(prompts, context);
   Decoder decoder(*model, origin.task,
                   decoder_options_of(prompts, batch, request.tokens, context, !arguments.has("no-cache")));
   Rate rate;
-  if (!file.empty() || arguments.has("json")) print_objects(decoder, prompts, request, manner, vocabulary, rate);
+  if (!file.empty() || !chats.empty() || arguments.has("json"))
+    print_objects(decoder, prompts, request, manner, vocabulary, rate);
   else stream_text(decoder, prompts[0], manner.form.chat ? "" : prompt, request, manner, vocabulary, rate);
   rate.say();
   return 0;

@@ -265,7 +265,9 @@ std::vector<Option> import_options() {
       {"chosen", "json: the field of an answer that was preferred, a text or with --template a conversation", "NAME",
        ""},
       {"rejected", "json: the field of the answer that was not; both are kept, a run trains on --chosen", "NAME", ""},
-      {"template", "json: how messages become a text: chatml, llama3 or plain; default: chatml, and none for --chosen",
+      {"template",
+       "json: how messages become a text: chatml, llama3 or plain; default: chatml, or llama3 where the tokenizer has "
+       "the tokens of that alone, and none for --chosen",
        "NAME", ""},
       {"skip-bad",
        "json: leave out up to N lines that are no such record, and name them; images: images that cannot be decoded; "

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 
 #include "core/base/error.h"
 #include "data/import/line_reader.h"
@@ -44,6 +45,13 @@ std::vector<int32_t> encode_chat(const std::vector<ChatMessage>& messages, const
   return ids;
 }
 
+// Of an object with a conversation.
+Prompt prompt_of_chat(const JsonObject& object, const Vocabulary& vocabulary, const PromptForm& form) {
+  const std::vector<ChatMessage> conversation = messages_of(object, "messages");
+  require(!conversation.empty(), ExitCode::kBadData, "its field \"messages\" holds no message");
+  return {{{"messages", *find_member(object, "messages")}}, encode_chat(conversation, *form.chat, vocabulary)};
+}
+
 Prompt prompt_of_object(std::string_view line, const Vocabulary& vocabulary, const PromptForm& form) {
   const auto object = parse_json_object(line);
   require(object.has_value(), ExitCode::kBadData,
@@ -58,9 +66,30 @@ Prompt prompt_of_object(std::string_view line, const Vocabulary& vocabulary, con
   }
   require(form.chat != nullptr, ExitCode::kBadData,
           "has messages, which a chat template turns into a prompt: add --chat");
-  const std::vector<ChatMessage> conversation = messages_of(*object, "messages");
-  require(!conversation.empty(), ExitCode::kBadData, "its field \"messages\" holds no message");
-  return {{{"messages", *messages}}, encode_chat(conversation, *form.chat, vocabulary)};
+  return prompt_of_chat(*object, vocabulary, form);
+}
+
+// Of a line of --messages.
+Prompt prompt_of_list(std::string_view line, const Vocabulary& vocabulary, const PromptForm& form) {
+  if (parse_json_array(line)) return prompt_of_chat({{"messages", JsonText{std::string(line)}}}, vocabulary, form);
+  const auto object = parse_json_object(line);
+  require(object.has_value() && find_member(*object, "messages"), ExitCode::kBadData,
+          "is neither a list of messages nor a JSON object with \"messages\"");
+  return prompt_of_chat(*object, vocabulary, form);
+}
+
+// A prompt for each line of a file of JSON lines.
+std::vector<Prompt> prompts_of_lines(const std::string& path, const std::function<Prompt(std::string_view)>& read) {
+  std::vector<Prompt> out;
+  LineReader lines(path);
+  for (std::string_view line; lines.next(line);) try {
+      require(!lines.too_long(), ExitCode::kBadData, "is longer than ", LineReader::kLongestLine >> 20, " MiB");
+      out.push_back(read(line));
+    } catch (const Error& e) {
+      throw e.with_message(str(lines.place(), ": ", e.what()));
+    }
+  require(!out.empty(), ExitCode::kBadData, path, ": holds no prompt");
+  return out;
 }
 
 }  // namespace
@@ -101,30 +130,26 @@ Prompt prompt_of_messages(const std::vector<ChatMessage>& messages, const Vocabu
 }
 
 std::vector<Prompt> read_prompts(const std::string& path, const Vocabulary& vocabulary, const PromptForm& form) {
+  if (path.ends_with(".jsonl"))
+    return prompts_of_lines(path, [&](std::string_view line) { return prompt_of_object(line, vocabulary, form); });
   std::vector<Prompt> out;
-  if (path.ends_with(".jsonl")) {
-    LineReader lines(path);
-    for (std::string_view line; lines.next(line);) try {
-        require(!lines.too_long(), ExitCode::kBadData, "is longer than ", LineReader::kLongestLine >> 20, " MiB");
-        out.push_back(prompt_of_object(line, vocabulary, form));
-      } catch (const Error& e) {
-        throw e.with_message(str(lines.place(), ": ", e.what()));
-      }
-  } else {
-    std::ifstream in(path);
-    require(in.good(), ExitCode::kMissingInput, "--prompts ", path, ": cannot be opened");
-    for (std::string line; std::getline(in, line);) {
-      if (line.ends_with('\r')) line.pop_back();
-      require(!line.empty(), ExitCode::kBadData, path, ": line ", out.size() + 1, " is empty; each line is a prompt");
-      try {
-        out.push_back(prompt_of_text(line, vocabulary, form));
-      } catch (const Error& e) {
-        throw e.with_message(str(path, ": line ", out.size() + 1, ": ", e.what()));
-      }
+  std::ifstream in(path);
+  require(in.good(), ExitCode::kMissingInput, "--prompts ", path, ": cannot be opened");
+  for (std::string line; std::getline(in, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    require(!line.empty(), ExitCode::kBadData, path, ": line ", out.size() + 1, " is empty; each line is a prompt");
+    try {
+      out.push_back(prompt_of_text(line, vocabulary, form));
+    } catch (const Error& e) {
+      throw e.with_message(str(path, ": line ", out.size() + 1, ": ", e.what()));
     }
   }
   require(!out.empty(), ExitCode::kBadData, path, ": holds no prompt");
   return out;
+}
+
+std::vector<Prompt> read_chats(const std::string& path, const Vocabulary& vocabulary, const PromptForm& form) {
+  return prompts_of_lines(path, [&](std::string_view line) { return prompt_of_list(line, vocabulary, form); });
 }
 
 }  // namespace lockstep

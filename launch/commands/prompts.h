@@ -40,5 +40,8 @@ Prompt prompt_of_messages(const std::vector<ChatMessage>& messages, const Vocabu
 // ExitCode::kMissingInput, and kBadData naming file and line for what prompt_of_text() refuses, an empty line, a line
 // that is no such object, and a file without prompts.
 std::vector<Prompt> read_prompts(const std::string& path, const Vocabulary& vocabulary, const PromptForm& form);
+// Of a file of JSON lines with form.chat: each line is a list of messages, or an object with "messages". Throws what
+// read_prompts() does.
+std::vector<Prompt> read_chats(const std::string& path, const Vocabulary& vocabulary, const PromptForm& form);
 
 }  // namespace lockstep

@@ -126,7 +126,7 @@ std::unique_ptr<Model> model_of(const Origin& origin, const Arguments& arguments
 
 Manner manner_of(const Arguments& arguments, bool chat_wanted, Origin& origin) {
   const std::string& name = arguments.text("template");
-  require(chat_wanted || name.empty(), ExitCode::kUsage, "--template ", name, ": is for --chat");
+  require(chat_wanted || name.empty(), ExitCode::kUsage, "--template ", name, ": is for --chat and --messages");
   Manner out;
   const Vocabulary& vocabulary = *origin.vocabulary;
   if (const std::string& stop = arguments.text("stop"); !stop.empty()) out.stops.push_back(stop);

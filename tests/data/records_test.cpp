@@ -158,6 +158,19 @@ TEST(Conversations, ThatAnAnswerFollowsHaveTheIdsOfTransformers) {
   EXPECT_EQ(lines.number(), 6);
 }
 
+TEST_F(RecordsTest, TheTemplateIsTheOneWhoseTokensTheTokenizerHas) {
+  const std::string both = test::content(std::string(LOCKSTEP_CHAT_GOLDEN) + "/tokenizer.json");
+  const auto named = [&](std::string tokenizer, std::initializer_list<std::string> renamed) {
+    for (const std::string& token : renamed)
+      for (size_t at = 0; (at = tokenizer.find(token, at)) != tokenizer.npos; ++at) tokenizer[at + 2] = 'x';
+    return chat_template("", Vocabulary::byte_pairs(read_tokenizer(put("tokenizer.json", tokenizer)))).name;
+  };
+  EXPECT_EQ(named(both, {}), "chatml");
+  EXPECT_EQ(named(both, {"<|eot_id|>"}), "chatml");
+  EXPECT_EQ(named(both, {"<|im_end|>"}), "llama3");
+  test::expect_error(ExitCode::kUsage, {"chatml", "<|im_end|>"}, [&] { named(both, {"<|im_end|>", "<|eot_id|>"}); });
+}
+
 TEST_F(RecordsTest, AMessageOfWeightZeroIsNotLearnt) {
   const auto chat = [](const std::string& first, const std::string& second) {
     return str(R"({"m": [{"role": "user", "content": "a", "weight": 1}, {"role": "assistant", "content": "b")", first,

@@ -56,6 +56,33 @@ same "one prompt as JSON" '{"prompt":"What is the question?","text":"no","tokens
 succeeds "JSON lines" ask chat --prompts asked.jsonl
 same "JSON lines: a conversation is answered as a whole" "The answer is 42. brief" "$(texts | paste -sd ' ')"
 expect "JSON lines: what was asked" grep -qF '{"messages":[{"role":"user","content":"What?"}' out
+# Conversations alone, of either form; answers in the order of the lines, whatever is answered at once.
+{
+  printf '[%s]\n' "$(turn user "What is the question?")"
+  sed -n 2p asked.jsonl
+  printf ' [%s, %s, %s]\r\n' "$(turn user "What?")" "$(turn assistant "no")" "$(turn user "What is the answer?")"
+  printf '{"id": 3, "messages": [%s]}\n' "$(turn user "What is the answer?")"
+} >talks
+succeeds "messages" lockstep generate chat --messages talks --temperature 0 --tokens 40
+same "messages: answers in their order" "no|brief|brief|The answer is 42." "$(texts | paste -sd '|')"
+same "messages: a list and an object are one conversation" "$(sed -n 2p out)" "$(sed -n 3p out)"
+cp out first
+for more in "--batch 1" "--batch 3 --no-cache" "--chat --template chatml"; do
+  # shellcheck disable=SC2086  # several words
+  succeeds "messages, $more" lockstep generate chat --messages talks --temperature 0 --tokens 40 $more
+  expect "messages, $more: the same answers" cmp -s out first
+done
+bad_talks() { # WHAT 'REGEXP' LINE
+  printf '[%s]\n%s\n' "$(turn user "What?")" "$3" >bad_talks
+  refuses "messages: $1" 65 "bad_talks:2: $2" lockstep generate chat --messages bad_talks
+}
+bad_talks "no list" 'is neither a list of messages nor a JSON object with "messages"' '{"prompt": "What?"}'
+bad_talks "an empty line" 'is neither a list of messages' ''
+bad_talks "no message" 'its field "messages" holds no message' '[]'
+bad_talks "a message that is none" 'message 0 of "messages" is no object' '["What?"]'
+refuses "messages: no such file" 66 'no_talks: .*' lockstep generate chat --messages no_talks
+refuses "messages: beside a prompt" 64 'lockstep generate: --messages names the conversations: leave out --prompt and --prompts' \
+  lockstep generate chat --messages talks --prompt x
 printf 'What is the question?\nYou are brief\n' >asked.txt
 succeeds "lines of text are messages" ask chat --prompts asked.txt
 expect "lines of text: a line end within an answer" grep -qF '"text":"What?\n  newlines"' out
@@ -136,7 +163,7 @@ for name in llama plain bytes plain_bytes; do
 done
 
 # What is refused.
-refuses "--chat without a message" 64 "lockstep generate: --chat answers a message: give --prompt or --prompts" lockstep generate chat --chat
+refuses "--chat without a message" 64 "lockstep generate: --chat answers a message: give --prompt, --prompts or --messages" lockstep generate chat --chat
 refuses "--template without --chat" 64 "--template llama3: is for --chat" lockstep generate chat --prompt x --template llama3
 refuses "a template that is none" 64 "there is no template x; there are chatml, llama3, plain" ask chat --prompt x --template x
 refuses "--special-tokens without a tokenizer" 64 "--special-tokens is for a model with a tokenizer; the tokens of this one are bytes" \
