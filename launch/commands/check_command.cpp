@@ -26,9 +26,6 @@
 namespace lockstep {
 namespace {
 
-// Of the memory that is there; beyond it a run may fail through what a plan does not count.
-constexpr double kAmple = 0.9;
-
 struct Finding {
   std::string text;
   bool warns = false;
@@ -206,7 +203,7 @@ class Checks {
       const int64_t there = device_backend().properties(0).memory_bytes;
       require_memory(rank * sharing_, there, "the GPU has");
       found.text += str(" of the GPU's ", bytes_text(there), ", and ", bytes_text(in_host), " of the host");
-      found.warns = scarce(rank * sharing_, there);
+      found.warns = !fits_with_margin(rank * sharing_, there);
     } else {
       found.text += ", with the copy for checkpoints";
     }
@@ -214,12 +211,9 @@ class Checks {
     if (free == 0) return found;
     require_memory(in_host * here_, free, "are free");
     found.text += str("; ", bytes_text(free), " are free");
-    found.warns = found.warns || scarce(in_host * here_, free);
-    if (found.warns) found.text += str(": above ", 100 * kAmple, "%; what is not planned may not fit");
+    found.warns = found.warns || !fits_with_margin(in_host * here_, free);
+    if (found.warns) found.text += str(": above ", 100 * kPlannedShare, "%; what is not planned may not fit");
     return found;
-  }
-  static bool scarce(int64_t needed, int64_t there) {
-    return static_cast<double>(needed) > kAmple * static_cast<double>(there);
   }
   void require_memory(int64_t needed, int64_t there, std::string_view verb) const {
     require(needed <= there, ExitCode::kDevice, "the ranks of this ", on_gpu_ ? "GPU" : "machine", " need ",

@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <cmath>
+#include <memory>
 #include <optional>
 
 #include "comm/plan_comm.h"
+#include "core/base/partition.h"
 #include "launch/artifacts/text_table.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
@@ -34,9 +37,8 @@ std::vector<StepPlan> plans_of(Settings& settings, SharedData& data, int ranks) 
   return out;
 }
 
-bool fits(const StepPlan& p, const Settings& s, int64_t limit) {
-  return memory_of(p, s.device.choice == DeviceChoice::kCpu) <= limit;
-}
+int64_t memory_of(const StepPlan& p, const Settings& s) { return memory_of(p, s.device.choice == DeviceChoice::kCpu); }
+bool fits(const StepPlan& p, const Settings& s, int64_t limit) { return fits_with_margin(memory_of(p, s), limit); }
 
 // The keys that select this plan, in addition to those of the file; keys that would have no effect with it are reset.
 std::string words(const StepPlan& p, int ranks, const DataParallelOptions& file) {
@@ -65,8 +67,42 @@ std::string table(const std::vector<StepPlan>& plans) {
   return text_table(rows);
 }
 
-// Finds changes that make the run fit, by planning them: first recomputation, which keeps the bits, then smaller
-// micro-batches, which do not.
+// What the commands below plan in the place of the run, whose configuration has these overrides as well.
+std::unique_ptr<Settings> changed_settings(const App& app, const Arguments& a, int ranks,
+                                           const std::vector<std::string>& changes) {
+  std::vector<std::string> overrides = a.rest();
+  overrides.insert(overrides.end(), changes.begin(), changes.end());
+  auto out = load_settings(app, ConfigTree::load(a.positional[0], overrides), ranks);
+  make_plannable(*out);
+  return out;
+}
+
+int64_t micro_batches_of_rank(const Settings& s, int ranks) {
+  return ceil_div(ceil_div(s.batch.global, s.batch.micro), ranks);
+}
+
+// Why the gradients of a rank take more than one copy of them, and what to change; "" where they do not.
+std::string explained_gradients(const App& app, const Arguments& a, const Settings& settings, SharedData& data,
+                                int ranks, const StepPlan& none) {
+  const int64_t held = none.stats.peak_of(MemoryUse::kGradients),
+                micro_batches = micro_batches_of_rank(settings, ranks);
+  if (micro_batches < 2 || 2 * held < 3 * none.gradient) return "";
+  std::string out =
+      str("\nA rank adds the gradients of its ", micro_batches, " micro-batches of a step in a fixed tree (reduce: ",
+          settings.parallel.reduce == ReduceMode::kExact ? "exact" : "fast", "). Sums that wait for their neighbour\n",
+          "take ", bytes_text(held), ranks > 1 ? " below sharding.level=gradients" : "", ", where one copy is ",
+          bytes_text(none.gradient), ". Less take:\n");
+  if (ranks > 1) out += "  sharding.level=gradients, which keeps a rank's slice of each: the same bits;\n";
+  const int64_t share = ceil_div(settings.batch.global, ranks);
+  const auto whole = changed_settings(app, a, ranks, {str("batch.micro=", share)});
+  const int64_t one = plan_of(*whole, data, ranks, ShardLevel::kNone, 1).stats.peak_of(MemoryUse::kGradients);
+  return out + str("  fewer micro-batches a rank: batch.micro=", share, ", which is one, takes ", bytes_text(one),
+                   ", with more activations and other bits",
+                   settings.recompute == Recompute::kNone ? " (recompute=block takes fewer)" : "", ".\n");
+}
+
+// Finds changes that make the run fit, by planning them: first recomputation, which keeps the bits, then smaller and
+// larger micro-batches, which do not.
 std::string advice(const App& app, const Arguments& a, const Settings& settings, SharedData& data, int ranks,
                    int64_t limit) {
   std::vector<const char*> recomputes{""};
@@ -76,30 +112,47 @@ std::string advice(const App& app, const Arguments& a, const Settings& settings,
   const auto model = settings.model->build(task_of(data.open(*comm).train->spec()));
   if (settings.recompute != Recompute::kBlock && apply_recompute(*model, Recompute::kBlock) > 0)
     recomputes.push_back("recompute=block");
+  std::vector<int64_t> micros;
+  for (int64_t micro = settings.batch.micro; micro >= 1; micro /= 2) micros.push_back(micro);
+  for (int64_t micro = 2 * settings.batch.micro; micro <= settings.batch.global / ranks; micro *= 2)
+    micros.push_back(micro);
   std::optional<int64_t> least;
-  for (int64_t micro = settings.batch.micro; micro >= 1; micro /= 2)
+  for (const int64_t micro : micros)
     for (const char* recompute : recomputes) {
-      std::vector<std::string> overrides = a.rest();
-      std::string changes;
-      auto change = [&](const std::string& text) {
-        overrides.push_back(text);
-        changes += str(text, " ");
-      };
-      if (micro != settings.batch.micro) change(str("batch.micro=", micro));
-      if (*recompute) change(recompute);
+      std::vector<std::string> changes;
+      if (micro != settings.batch.micro) changes.push_back(str("batch.micro=", micro));
+      if (*recompute) changes.emplace_back(recompute);
       if (changes.empty()) continue;
-      auto changed = load_settings(app, ConfigTree::load(a.positional[0], overrides), ranks);
-      make_plannable(*changed);
+      const auto changed = changed_settings(app, a, ranks, changes);
       const StepPlan p = plan_of(*changed, data, ranks, ranks > 1 ? ShardLevel::kParameters : ShardLevel::kNone, ranks);
-      const int64_t peak = memory_of(p, settings.device.choice == DeviceChoice::kCpu);
+      std::string words_of_changes;
+      for (const std::string& change : changes) words_of_changes += change + " ";
       if (fits(p, settings, limit))
-        return str("with ", changes, words(p, ranks, settings.parallel), " a rank would take ", bytes_text(peak), "\n");
-      least = std::min(least.value_or(peak), peak);
+        return str("with ", words_of_changes, words(p, ranks, settings.parallel), " a rank would take ",
+                   bytes_text(memory_of(p, settings)), "\n");
+      least = std::min(least.value_or(memory_of(p, settings)), memory_of(p, settings));
     }
   if (!least) return "use more ranks\n";
-  return str(recomputes.size() > 1 ? "neither recompute=block nor smaller micro-batches are enough"
-                                   : "smaller micro-batches are not enough",
+  return str(recomputes.size() > 1 ? "neither recompute=block nor other micro-batches are enough"
+                                   : "other micro-batches are not enough",
              ": a rank takes at least ", bytes_text(*least), "; use more ranks\n");
+}
+
+// Which level fits into `limit` bytes, or what would; and how much of it is kept free.
+std::string judged(const App& app, const Arguments& a, const Settings& settings, SharedData& data, int ranks,
+                   int64_t limit, const std::vector<StepPlan>& plans) {
+  const auto first = std::find_if(plans.begin(), plans.end(), [&](auto& p) { return fits(p, settings, limit); });
+  const auto barely = std::find_if(plans.begin(), first, [&](auto& p) { return memory_of(p, settings) <= limit; });
+  std::string out = str("\n", bytes_text(limit), " are enough for ");
+  out += first != plans.end() ? str(words(*first, ranks, settings.parallel), "\n")
+                              : str("no level; ", advice(app, a, settings, data, ranks, limit));
+  const auto kept = limit - static_cast<int64_t>(kPlannedShare * static_cast<double>(limit));
+  out += str(bytes_text(kept), " of them (", std::lround(100 * (1 - kPlannedShare)),
+             "%) are kept free for what is not counted: kernels' scratch memory, the system, a GPU's driver");
+  if (barely != first)
+    out += str("; sharding.level=", to_text(barely->level), " takes ", bytes_text(memory_of(*barely, settings)),
+               ", which is more than the rest");
+  return out + "\n";
 }
 
 }  // namespace
@@ -112,8 +165,8 @@ std::vector<Command> plan_forms() {
        "peak memory of a rank, total and by use, and the bytes that it sends in a step. The steps themselves are\n"
        "executed, on a device that counts bytes and computes nothing. \"saved copy\" is host memory that checkpoints\n"
        "take in addition to the peak, from the first save on. Not counted: scratch memory of kernels, and what the\n"
-       "system or a GPU's driver takes. With sharding.group in FILE.yaml, levels are also planned within such\n"
-       "groups.",
+       "system or a GPU's driver takes: a tenth of --gpu-memory is kept free for them. With sharding.group in\n"
+       "FILE.yaml, levels are also planned within such groups.",
        {{"ranks", "ranks of the run", "N", "1"},
         {"gpu-memory", "memory of each rank, such as 80GiB or 512MB; prints which level fits", "SIZE", ""},
         {"json", "print one JSON object per level, in bytes"}},
@@ -141,6 +194,7 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
                       {"ranks", static_cast<int64_t>(ranks)}};
       add_memory(line, p.stats, p.wire);
       line.emplace_back("checkpoint_copy_bytes", p.copy);
+      line.emplace_back("gradient_copy_bytes", p.gradient);
       if (limit > 0) line.emplace_back("fits", fits(p, *settings, limit));
       print_out(json_line(line) + "\n");
     }
@@ -149,13 +203,8 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
   print_out(str(settings->model_name, " on ", ranks, ranks == 1 ? " rank" : " ranks", ", batch.global ",
                 settings->batch.global, ", batch.micro ", settings->batch.micro,
                 "; memory of rank 0, the most that a rank sends\n\n", table(plans)));
-  if (limit == 0) return 0;
-  const auto first =
-      std::find_if(plans.begin(), plans.end(), [&](const StepPlan& p) { return fits(p, *settings, limit); });
-  print_out(
-      first != plans.end()
-          ? str("\n", bytes_text(limit), " are enough for ", words(*first, ranks, settings->parallel), "\n")
-          : str("\n", bytes_text(limit), " are enough for no level; ", advice(app, a, *settings, data, ranks, limit)));
+  print_out(explained_gradients(app, a, *settings, data, ranks, plans[0]));
+  if (limit > 0) print_out(judged(app, a, *settings, data, ranks, limit, plans));
   return 0;
 }
 

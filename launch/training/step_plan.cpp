@@ -55,7 +55,13 @@ void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks,
   plan.copy = std::max(plan.copy, copy);
   if (rank != 0) return;
   plan.stats = allocator_stats(device);
-  for (const StateEntry& e : trainer.state()) plan.checkpoint += e.region.shape.numel() * size_of(DType::kFloat32);
+  for (const StateEntry& e : trainer.state()) {
+    const int64_t bytes = e.region.shape.numel() * size_of(DType::kFloat32);
+    plan.checkpoint += bytes;
+    if (!e.name.starts_with(kParameters)) continue;
+    const auto& frozen = settings.parallel.frozen;
+    if (!frozen || !frozen(e.name.substr(kParameters.size()))) plan.gradient += bytes;
+  }
 }
 
 }  // namespace

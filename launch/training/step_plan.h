@@ -18,6 +18,7 @@ struct StepPlan {
   int64_t wire = 0;      // the most bytes that a planned rank sends in a step
   int64_t copy = 0;      // the most bytes that a planned rank saves; a copy stays in host memory from the first save on
   int64_t checkpoint = 0;  // bytes of the tensors of a whole checkpoint
+  int64_t gradient = 0;    // bytes of the gradients of all parameters once, in fp32
 };
 
 // kFirst: rank 0 alone, whose memory is within a few bytes that of every rank. kBusiest: also those that send and save
@@ -37,6 +38,13 @@ StepPlan plan_step(const Settings& settings, SharedData& data, int ranks, Planne
 // Builds what rank 0 of such a run has, on a device without bytes, and lets a micro-batch pass through the model.
 // Throws what a run would where model, data and options do not fit together. `settings` and data as for plan_step.
 void try_build(const Settings& settings, const Datasets& data, int ranks);
+
+// The part of a memory that a plan may take: the rest is for what it does not count, which is scratch memory of
+// kernels, and what the system or a GPU's driver takes.
+constexpr double kPlannedShare = 0.9;
+inline bool fits_with_margin(int64_t needed, int64_t there) {
+  return static_cast<double>(needed) <= kPlannedShare * static_cast<double>(there);
+}
 
 // The memory of a rank in bytes. `on_cpu`: the copy for checkpoints takes the same memory.
 int64_t memory_of(const StepPlan& plan, bool on_cpu);

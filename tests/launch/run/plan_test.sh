@@ -79,6 +79,31 @@ expect "and which" grep -qE '^3.00 GiB are enough for no level; with .*(batch.mi
 succeeds "any level" lockstep plan text.yaml "${small[@]}" --ranks 2 --gpu-memory 2TiB
 expect "the lowest" grep -qE '^2.00 TiB are enough for sharding.level=none$' out
 
+# A tenth is kept free, which the verdict says; what fits without it alone is named.
+succeeds "the memory of each level" lockstep plan text.yaml "${small[@]}" device=cpu --ranks 2 --json
+need=$(($(head -n 1 out | field peak_bytes) + $(head -n 1 out | field checkpoint_copy_bytes)))
+expect "gradients of all parameters once: as large as these" awk -v g="$(head -n 1 out | field gradient_copy_bytes)" \
+  -v p="$(head -n 1 out | field parameters_bytes)" 'BEGIN { exit !(g > 0.99 * p && g <= p) }'
+succeeds "a level that fits barely" lockstep plan text.yaml "${small[@]}" device=cpu --ranks 2 --gpu-memory $((need + need / 20))
+expect "a level that fits barely is not the one" grep -qE 'are enough for (no level; .*|sharding.level=(optimizer|gradients|parameters))$' out
+expect "a level that fits barely: the margin" grep -qE "^[0-9.]+ [MG]iB of them \(10%\) are kept free for what is not counted: .*; sharding.level=none takes [0-9.]+ [MG]iB" out
+succeeds "a level that fits with the margin" lockstep plan text.yaml "${small[@]}" device=cpu --ranks 2 --gpu-memory $((need + need / 8))
+expect "a level that fits with the margin" grep -qE 'are enough for sharding.level=none$' out
+expect "a level that fits with the margin: nothing else is said" grep -qE "a GPU's driver$" out
+succeeds "the same as JSON" lockstep plan text.yaml "${small[@]}" device=cpu --ranks 2 --json --gpu-memory $((need + need / 20))
+expect "the same as JSON: does not fit" grep -qE '"level":"none".*"fits":false' out
+
+# Gradients of several micro-batches: what they take, and what would take less.
+several=("${large[@]}" model.layers=2 model.heads=2 model.width=64 batch.global=64)
+succeeds "several micro-batches a rank" lockstep plan text.yaml "${several[@]}" --ranks 8
+expect "several micro-batches a rank: it says so" grep -q '^A rank adds the gradients of its 8 micro-batches of a step in a fixed tree (reduce: exact)' out
+expect "several micro-batches a rank: the copy" grep -qE '^take [0-9.]+ MiB below sharding.level=gradients, where one copy is [0-9.]+ MiB' out
+expect "several micro-batches a rank: a level" grep -q '^  sharding.level=gradients, which' out
+taken=$(sed -nE 's/^  fewer micro-batches a rank: batch.micro=8, which is one, takes ([0-9.]+ MiB), .*/\1/p' out)
+succeeds "one micro-batch a rank" lockstep plan text.yaml "${several[@]}" batch.micro=8 --ranks 8
+same "one micro-batch a rank: what was said" "$taken" "$(sed -nE 's/^none +1 +[0-9.]+ .iB +([0-9.]+ .iB).*/\1/p' out)"
+expect "one micro-batch a rank: nothing to explain" bash -c "! grep -q 'fixed tree' out"
+
 # What the file says of its own layout is set back in the advice, so that it can be followed; sentinels have nothing to compare.
 layout=(sharding.level=parameters sharding.group=2 sharding.gathered_limit=30 sharding.reshard_after_forward=true)
 succeeds "a file with a layout of its own" lockstep plan images.yaml "${layout[@]}" verify.every=1 --ranks 4 --gpu-memory 1GiB
