@@ -156,23 +156,51 @@ std::vector<Metric> number_metrics(double unit) {
   return {rmse, mae, r2};
 }
 
-std::vector<Metric> token_metrics() {
-  return {accuracy(),
-          {.name = "bits_per_token",
-           .sum =
-               [](const Tensor&, const Batch& batch) {
-                 MetricSum out;
-                 const Tensor* labels = batch.find(kLabels);
-                 if (!labels) return out;
-                 const Tensor values = raw::to_host(*labels);
-                 const auto* label = values.values<int32_t>();
-                 out.count = std::count_if(label, label + values.numel(), [](int32_t l) { return l != kIgnoreIndex; });
-                 return out;
-               },
-           .of_loss = true,
-           .scale = 1 / std::numbers::ln2,
-           .lower_is_better = true,
-           .on_request = true}};
+namespace {
+
+// The loss to base 2 of each of what count() counts of a batch.
+Metric bits_per(std::string name, std::function<int64_t(const Batch&)> count) {
+  return {.name = std::move(name),
+          .sum =
+              [count = std::move(count)](const Tensor&, const Batch& batch) {
+                return MetricSum{0, count(batch)};
+              },
+          .of_loss = true,
+          .scale = 1 / std::numbers::ln2,
+          .lower_is_better = true,
+          .on_request = true};
+}
+
+// The sum of of(token before the label, label) over the labels that count.
+int64_t sum_of_next_tokens(const Batch& batch, const std::function<int64_t(int32_t, int32_t)>& of) {
+  const Tensor *tokens = batch.find("tokens"), *labels = batch.find(kLabels);
+  if (!tokens || !labels) return 0;
+  check(tokens->shape() == labels->shape(), "next tokens ", *labels, " of tokens ", *tokens);
+  const Tensor there = raw::to_host(*tokens), next = raw::to_host(*labels);
+  const auto *token = there.values<int32_t>(), *label = next.values<int32_t>();
+  int64_t out = 0;
+  for (int64_t i = 0; i < next.numel(); ++i)
+    if (label[i] != kIgnoreIndex) out += of(token[i], label[i]);
+  return out;
+}
+
+int64_t count_labels(const Batch& batch) {
+  const Tensor* labels = batch.find(kLabels);
+  if (!labels) return 0;
+  const Tensor values = raw::to_host(*labels);
+  const auto* label = values.values<int32_t>();
+  return std::count_if(label, label + values.numel(), [](int32_t l) { return l != kIgnoreIndex; });
+}
+
+}  // namespace
+
+std::vector<Metric> token_metrics() { return {accuracy(), bits_per("bits_per_token", count_labels)}; }
+
+std::vector<Metric> text_metrics(const std::shared_ptr<TokenTexts>& texts) {
+  const auto bytes = [texts](int32_t, int32_t label) { return texts->bytes(label); };
+  const auto words = [texts](int32_t before, int32_t label) { return texts->words(before, label); };
+  return {bits_per("bits_per_byte", [bytes](const Batch& batch) { return sum_of_next_tokens(batch, bytes); }),
+          bits_per("bits_per_word", [words](const Batch& batch) { return sum_of_next_tokens(batch, words); })};
 }
 
 }  // namespace lockstep

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/metrics/token_texts.h"
 #include "core/tensor/batch.h"
 
 namespace lockstep {
@@ -104,5 +106,8 @@ std::vector<Metric> mask_metrics();
 std::vector<Metric> number_metrics(double unit);
 // Of tokens, on request: perplexity's logarithm to base 2 as bits_per_token.
 std::vector<Metric> token_metrics();
+// Of next tokens, on request: bits_per_byte and bits_per_word, the sum of the losses to base 2 over the bytes, or the
+// words, that the labels stand for. A batch has "tokens", each the one before its label.
+std::vector<Metric> text_metrics(const std::shared_ptr<TokenTexts>& texts);
 
 }  // namespace lockstep

@@ -23,6 +23,13 @@ class Language : public LabelTask {
     return LabelTask::problem(data);
   }
 
+  std::vector<Metric> metrics() const override {
+    std::vector<Metric> out = LabelTask::metrics();
+    if (context().token_texts)
+      for (Metric& metric : text_metrics(context().token_texts)) out.push_back(std::move(metric));
+    return out;
+  }
+
   // With train.loss_rows the logits of so many rows are held at a time: the loss multiplies by the head itself. That
   // needs all parameters at hand after the forward pass.
   Tensor loss(const Batch& batch, size_t phase) override {

@@ -71,7 +71,8 @@ struct TaskContext {
   std::vector<double> class_weights = {};  // of the training loss of each class; empty: all count alike
   int64_t loss_rows = 0;                   // of logits that a language model's loss holds at a time; 0: all
   double huber_delta = 0;
-  std::vector<Choice<TaskKind>> tasks = {};  // that auto chooses from; empty: builtin_tasks()
+  std::shared_ptr<TokenTexts> token_texts = {};  // of the data's tokens; null where nobody knows what they stand for
+  std::vector<Choice<TaskKind>> tasks = {};      // that auto chooses from; empty: builtin_tasks()
   // The model of a run directory, a checkpoint or a folder of transformers, whole on every rank, for frozen companions
   // such as a teacher. Throws what opening it throws. Empty where there is nothing to open files with.
   std::function<std::unique_ptr<Model>(const std::string& path)> open_model = {};

@@ -186,6 +186,18 @@ std::string Vocabulary::decode(const std::vector<int32_t>& tokens) const {
   return text;
 }
 
+std::string Vocabulary::text_of(int32_t token) const {
+  std::string text = decode({token});
+  if (words_ && words_->is_special(token)) return "";
+  if (pieces_ && pieces_->piece(token).type == PieceModel::Type::kUnknown) return "";
+  if (pairs_) {
+    const std::vector<AddedToken>& added = pairs_->tables().added;  // by id
+    const auto at = std::lower_bound(added.begin(), added.end(), token, [](auto& a, int32_t id) { return a.id < id; });
+    if (at != added.end() && at->id == token && at->special) return "";
+  }
+  return text;
+}
+
 std::string Vocabulary::decode_text(const std::vector<int32_t>& tokens) const {
   std::string text = decode(tokens);
   return pieces_ ? pieces_->decode(tokens) : words_ ? words_->decode(tokens) : text;

@@ -50,7 +50,9 @@ class Vocabulary {
   // Returns UTF-8 at character level; at the others tokens may be parts of characters. Throws ExitCode::kBadData for an
   // id out of range.
   std::string decode(const std::vector<int32_t>& tokens) const;
-  // The same of a whole text: without the space that a SentencePiece model or WordPiece puts in front of it.
+  // The bytes that a token stands for within a text: none of special tokens, control pieces and the unknown one.
+  std::string text_of(int32_t token) const;
+  // As decode(), of a whole text: without the space that a SentencePiece model or WordPiece puts in front of it.
   std::string decode_text(const std::vector<int32_t>& tokens) const;
 
  private:

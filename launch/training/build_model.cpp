@@ -79,7 +79,7 @@ std::vector<double> class_weights(const Settings& s, const TaskSpec& data) {
   return out;
 }
 
-std::unique_ptr<Task> build_task(const Settings& s, const TaskSpec& data) {
+std::unique_ptr<Task> build_task(const Settings& s, const TaskSpec& data, const std::shared_ptr<TokenTexts>& texts) {
   const auto refuse_unless = [&](bool fits, const std::string& key, auto&&... why) {
     require(fits, ExitCode::kConfig, s.config.place(key), ": ", why...);
   };
@@ -93,6 +93,7 @@ std::unique_ptr<Task> build_task(const Settings& s, const TaskSpec& data) {
                                        .class_weights = class_weights(s, data),
                                        .loss_rows = s.train.loss_rows,
                                        .huber_delta = s.train.huber_delta,
+                                       .token_texts = texts,
                                        .tasks = s.tasks,
                                        .open_model = [&](const std::string& path) { return open_model(s, path); }});
   const std::string unmet = unmet_need(task->reads(), data.tensors);

@@ -22,7 +22,9 @@ std::unique_ptr<Model> build_model(const Settings& settings, const TaskSpec& tas
 
 // The same, with what is learnt with it, set as the configuration says. Throws ExitCode::kConfig, naming the key, also
 // where the data, which `data` describes, does not fit.
-std::unique_ptr<Task> build_task(const Settings& settings, const TaskSpec& data);
+// `texts`: what the data's tokens stand for, for metrics; null: not known.
+std::unique_ptr<Task> build_task(const Settings& settings, const TaskSpec& data,
+                                 const std::shared_ptr<TokenTexts>& texts = nullptr);
 
 // Those of `entries` that init.from holds: not adapters, nor what init.new names.
 std::vector<StateEntry> held_by_init(const Settings& settings, const std::vector<StateEntry>& entries);

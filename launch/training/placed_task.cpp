@@ -22,13 +22,19 @@ std::string layout_text(const Mesh& mesh, ShardLevel level) {
   return out;
 }
 
+// What the tokens of data stand for; null where they are ids alone.
+std::shared_ptr<TokenTexts> texts_of(const Vocabulary* vocabulary) {
+  if (!vocabulary) return nullptr;
+  return std::make_shared<TokenTexts>(vocabulary->size(), [vocabulary](int32_t id) { return vocabulary->text_of(id); });
+}
+
 }  // namespace
 
 PlacedTask::PlacedTask(const Settings& settings, const Datasets& data, Communicator& comm, const TaskSpec& shapes,
                        Use use)
     : settings_(settings), data_(data), comm_(comm) {
   fail_together(comm_, [&] {
-    task_ = build_task(settings_, shapes);
+    task_ = build_task(settings_, shapes, texts_of(data_.train->vocabulary()));
     metrics();  // refuses names that are not there
   });
   describe();

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "core/base/ignore_index.h"
 #include "core/tensor/raw_ops.h"
@@ -237,6 +238,35 @@ TEST(Metrics, CountCorrectPassesOverIgnoredRows) {
   EXPECT_EQ(count_correct(y, Tensor::of(std::vector<int32_t>{1}, {1})).count, 0) << "no classification";
   for (DType dtype : {DType::kBFloat16, DType::kFloat16})
     EXPECT_EQ(count_correct(raw::cast(y, dtype), Tensor::of(std::vector<int32_t>{1, kIgnoreIndex, 2}, {3})).sum, 2);
+}
+
+// Of "caf\xC3\xA9 ab" and more; byte tokens, a special token (no text), white space of its own and within a token.
+TEST(TokenMetrics, BytesAndWordsOfTheLabelsThatCount) {
+  const std::vector<std::string> text{"caf", "\xC3", "\xA9", " ab", "", " ", "c", "\n d\te", "f "};
+  const auto texts = std::make_shared<TokenTexts>(static_cast<int64_t>(text.size()),
+                                                  [&](int32_t id) { return text[static_cast<size_t>(id)]; });
+  const auto counts = [&](const std::vector<int32_t>& tokens, const std::vector<int32_t>& labels) {
+    Batch batch;
+    batch.add("tokens", Tensor::of(tokens, {static_cast<int64_t>(tokens.size())}));
+    batch.add("labels", Tensor::of(labels, {static_cast<int64_t>(labels.size())}));
+    std::vector<int64_t> out;
+    for (const Metric& metric : text_metrics(texts)) out.push_back(metric.sum({}, batch).count);
+    return out;
+  };
+  using Counts = std::vector<int64_t>;
+  // "caf" is no label; its word is counted where its first byte is.
+  EXPECT_EQ(counts({0, 1, 2}, {1, 2, 3}), (Counts{5, 1}));
+  EXPECT_EQ(counts({4, 0, 1}, {0, 1, 2}), (Counts{5, 1})) << "behind a token that is no text a text begins";
+  EXPECT_EQ(counts({3, 4}, {4, 6}), (Counts{1, 1})) << "of a token that is no text nothing is counted";
+  EXPECT_EQ(counts({3, 5}, {5, 6}), (Counts{2, 1}));
+  EXPECT_EQ(counts({3}, {6}), (Counts{1, 0})) << "abc is one word";
+  EXPECT_EQ(counts({6, 7, 8, 0}, {7, 8, 0, kIgnoreIndex}), (Counts{5 + 2 + 3, 2 + 0 + 1}));
+  EXPECT_EQ(counts({6}, {kIgnoreIndex}), (Counts{0, 0}));
+  for (const Metric& metric : text_metrics(texts)) {
+    EXPECT_TRUE(metric.of_loss && metric.on_request && metric.lower_is_better) << metric.name;
+    EXPECT_DOUBLE_EQ(metric.scale * std::log(2.0), 1) << metric.name;
+  }
+  test::expect_error(ExitCode::kInternal, {"token 9 of a vocabulary of 9"}, [&] { texts->bytes(9); });
 }
 
 }  // namespace
