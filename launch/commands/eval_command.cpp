@@ -3,10 +3,10 @@
 #include "core/base/log.h"
 #include "core/io/json.h"
 #include "data/samples/sample_kind.h"
-#include "launch/artifacts/files.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/commands/chosen_checkpoint.h"
 #include "launch/commands/commands.h"
+#include "launch/commands/confusion_files.h"
 #include "launch/commands/job.h"
 #include "launch/config/run_data.h"
 #include "launch/training/build_model.h"
@@ -100,21 +100,6 @@ std::shared_ptr<const LikeData> data_to_fit(const App& app, const Checkpoint& c,
   return nullptr;
 }
 
-void write_confusion(const std::string& path, const Confusion& confusion) {
-  require(!confusion.counts.empty(), ExitCode::kConfig, "--confusion: no label of this data was predicted as a class");
-  const auto rows = static_cast<int64_t>(by_class(confusion).size());
-  std::string text = "label";
-  for (int64_t c = 0; c < confusion.classes; ++c) text += str(",", c);
-  for (int64_t label = 0; label < rows; ++label) {
-    text += str("\n", label);
-    for (int64_t c = 0; c < confusion.classes; ++c) {
-      const auto found = confusion.counts.find({label, c});
-      text += str(",", found == confusion.counts.end() ? 0 : found->second);
-    }
-  }
-  replace_file(path, text + "\n");
-}
-
 }  // namespace
 
 std::vector<Command> eval_forms() {
@@ -132,7 +117,9 @@ std::vector<Command> eval_forms() {
              "data.path=FILE gives here, else validation",
              "PART", ""},
             {"ranks", "ranks in this process", "N", "0"},
-            {"confusion", "write how often each label was predicted as each class to a CSV file, a row for each label",
+            {"confusion",
+             "write how often each label was predicted as each class to a CSV file, a row for each label; FILE.png: "
+             "as a picture, by shares of each row",
              "FILE", ""},
             {"ema", "with the averages of the parameters (optim.ema)"},
             {"json", "no effect: the result is always one JSON object"}}),
@@ -151,6 +138,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   const std::string on = measured_part(arguments, newest, *settings);
   settings->data.measured = part_of(on);
   const std::string confusion = arguments.text("confusion");
+  const bool pictured = is_confusion_picture(confusion);
   settings->train.eval_ema = false;  // what is loaded is measured
   settings->train.eval_samples = 0;  // on all of the part
   return Job(*settings, arguments.ranks()).run("eval", [&](Communicator& comm, const Datasets& data) {
@@ -183,7 +171,10 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
     if (comm.rank() == 0 && !e.warning.empty()) log_warning(e.warning);
     if (comm.rank() == 0) print_out(json_line(line) + "\n");
     fail_together(comm, [&] {
-      if (comm.rank() == 0 && !confusion.empty()) write_confusion(confusion, e.confusion);
+      if (comm.rank() != 0 || confusion.empty()) return;
+      write_confusion(confusion, e.confusion);
+      const auto names = data.like_this ? data.like_this->schema.class_names : std::vector<std::string>{};
+      if (pictured) log_info(str(confusion, ": ", confusion_legend(e.confusion, names)));
     });
   });
 }

@@ -122,6 +122,15 @@ expect "columns" grep -q '"columns":\[{"name":"size","type":"number","missing":0
 succeeds "learns it" lockstep train images.yaml data.path=table.h5 data.image.height=0 data.image.width=0 train.steps=300 run.dir=table \
   optim.lr=1e-2
 succeeds "evaluates it" lockstep eval table
+succeeds "its confusion matrix as a picture" lockstep eval table --confusion matrix.png
+same "the picture is a PNG file" "89504e470d0a1a0a" "$(head -c 8 matrix.png | od -An -tx1 | tr -d ' \n')"
+expect "the picture: what rows and columns are" grep -qE 'matrix.png: rows are labels, 0 to [0-9]+ from the top; columns are predicted classes' err
+succeeds "its confusion matrix as CSV" lockstep eval table --confusion matrix.csv
+same "the picture has a square for each cell" "$((25 * $(head -n 1 matrix.csv | tr -cd , | wc -c) + 1)) $((25 * ($(wc -l <matrix.csv) - 1) + 1))" \
+  "$(tail -c +17 matrix.png | head -c 8 | od -An -tu1 | awk '{ print $3 * 256 + $4, $7 * 256 + $8 }')"
+cp matrix.png one.png
+succeeds "its confusion matrix as a picture, 3 ranks" lockstep eval table --confusion matrix.png --ranks 3
+expect "the same picture on 3 ranks" cmp -s matrix.png one.png
 expect "accuracy" awk -v found="$(field accuracy <out)" 'BEGIN { exit !(found > 0.9) }'
 expect "balanced accuracy" awk -v found="$(field balanced_accuracy <out)" 'BEGIN { exit !(found > 0.9) }'
 expect "no warning" test -z "$(grep warning err)"
