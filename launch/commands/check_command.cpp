@@ -17,6 +17,7 @@
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/progress.h"
+#include "launch/config/run_length.h"
 #include "launch/training/checkpoint_space.h"
 #include "launch/training/memory_advice.h"
 #include "launch/training/step_plan.h"
@@ -113,7 +114,8 @@ class Checks {
     make_plannable(s);
     data_ = std::make_unique<SharedData>(s);
     const int64_t uneven = micro_batches % ranks_;
-    return {str(a_.positional[0], ": ", s.model_name, ", ", s.train.steps, " steps of ", micro_batches,
+    return {str(a_.positional[0], ": ", s.model_name, ", ", length_text(s),
+                needs_data_for_steps(s) ? ", each step of " : " of ", micro_batches,
                 micro_batches == 1 ? " micro-batch" : " micro-batches", " on ", count_of_ranks(ranks_),
                 uneven ? "; they do not divide evenly among the ranks, some of which will wait" : ""),
             uneven != 0};
@@ -126,7 +128,9 @@ class Checks {
     const DataSpec& spec = d.train->spec();
     const std::string sample = spec.units == 1 ? str(" ", spec.unit) : str(" samples of ", spec.units, " ", spec.unit);
     return {str(d.train->size(), sample, ", ", spec.classes, " classes, ",
-                d.validation ? str(d.validation->size(), " for validation") : std::string("none for validation"))};
+                d.validation ? str(d.validation->size(), " for validation") : std::string("none for validation"),
+                settings_->train.length.empty() ? "" : "; ",
+                settings_->train.length.empty() ? "" : length_text(*settings_))};
   }
 
   Finding model() {

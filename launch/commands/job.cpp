@@ -14,7 +14,7 @@ std::unique_ptr<Settings> settings_of_file(const App& app, const Arguments& a, b
   return load_settings(app, std::move(tree), ranks, resume);
 }
 
-Job::Job(const Settings& settings, int asked_ranks) : settings_(settings), data_(settings) {
+Job::Job(Settings& settings, int asked_ranks) : settings_(settings), data_(settings) {
   world_.ranks = asked_ranks;
   // Too few are else noticed in the middle of a run, when a checkpoint or a connection cannot be opened.
   const int ranks = std::max(1, world_size(asked_ranks, settings.deadline));

@@ -19,7 +19,7 @@ std::unique_ptr<Settings> settings_of_file(const App& app, const Arguments& argu
 class Job {
  public:
   // `asked_ranks`: the value of --ranks; 0: as many as the launcher started, or one.
-  Job(const Settings& settings, int asked_ranks);
+  Job(Settings& settings, int asked_ranks);
 
   WorldOptions& world() { return world_; }  // may be changed before run()
   // Runs `body` on every rank with the datasets, which are opened once per process, and waits for all ranks at the end.

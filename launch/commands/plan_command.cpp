@@ -8,6 +8,7 @@
 #include "launch/artifacts/text_table.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
+#include "launch/config/run_length.h"
 #include "launch/training/build_model.h"
 #include "launch/training/shared_data.h"
 #include "launch/training/step_plan.h"
@@ -68,12 +69,13 @@ std::string table(const std::vector<StepPlan>& plans) {
 }
 
 // What the commands below plan in the place of the run, whose configuration has these overrides as well.
-std::unique_ptr<Settings> changed_settings(const App& app, const Arguments& a, int ranks,
+std::unique_ptr<Settings> changed_settings(const App& app, const Arguments& a, const Settings& settings, int ranks,
                                            const std::vector<std::string>& changes) {
   std::vector<std::string> overrides = a.rest();
   overrides.insert(overrides.end(), changes.begin(), changes.end());
   auto out = load_settings(app, ConfigTree::load(a.positional[0], overrides), ranks);
   make_plannable(*out);
+  out->train = settings.train;  // with the steps that the data gave
   return out;
 }
 
@@ -94,7 +96,7 @@ std::string explained_gradients(const App& app, const Arguments& a, const Settin
           bytes_text(none.gradient), ". Less take:\n");
   if (ranks > 1) out += "  sharding.level=gradients, which keeps a rank's slice of each: the same bits;\n";
   const int64_t share = ceil_div(settings.batch.global, ranks);
-  const auto whole = changed_settings(app, a, ranks, {str("batch.micro=", share)});
+  const auto whole = changed_settings(app, a, settings, ranks, {str("batch.micro=", share)});
   const int64_t one = plan_of(*whole, data, ranks, ShardLevel::kNone, 1).stats.peak_of(MemoryUse::kGradients);
   return out + str("  fewer micro-batches a rank: batch.micro=", share, ", which is one, takes ", bytes_text(one),
                    ", with more activations and other bits",
@@ -123,7 +125,7 @@ std::string advice(const App& app, const Arguments& a, const Settings& settings,
       if (micro != settings.batch.micro) changes.push_back(str("batch.micro=", micro));
       if (*recompute) changes.emplace_back(recompute);
       if (changes.empty()) continue;
-      const auto changed = changed_settings(app, a, ranks, changes);
+      const auto changed = changed_settings(app, a, settings, ranks, changes);
       const StepPlan p = plan_of(*changed, data, ranks, ranks > 1 ? ShardLevel::kParameters : ShardLevel::kNone, ranks);
       std::string words_of_changes;
       for (const std::string& change : changes) words_of_changes += change + " ";
@@ -191,7 +193,8 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
     for (const StepPlan& p : plans) {
       JsonObject line{{"level", std::string(to_text(p.level))},
                       {"group", static_cast<int64_t>(p.group)},
-                      {"ranks", static_cast<int64_t>(ranks)}};
+                      {"ranks", static_cast<int64_t>(ranks)},
+                      {"steps", settings->train.steps}};
       add_memory(line, p.stats, p.wire);
       line.emplace_back("checkpoint_copy_bytes", p.copy);
       line.emplace_back("gradient_copy_bytes", p.gradient);
@@ -202,6 +205,8 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
   }
   print_out(str(settings->model_name, " on ", ranks, ranks == 1 ? " rank" : " ranks", ", batch.global ",
                 settings->batch.global, ", batch.micro ", settings->batch.micro,
+                settings->train.length.empty() ? "" : ", ",
+                settings->train.length.empty() ? "" : length_text(*settings),
                 "; memory of rank 0, the most that a rank sends\n\n", table(plans)));
   print_out(explained_gradients(app, a, *settings, data, ranks, plans[0]));
   if (limit > 0) print_out(judged(app, a, *settings, data, ranks, limit, plans));

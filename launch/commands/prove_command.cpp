@@ -15,6 +15,7 @@
 #include "launch/commands/job.h"
 #include "launch/commands/progress.h"
 #include "launch/commands/proof.h"
+#include "launch/config/run_length.h"
 #include "launch/training/build_model.h"
 #include "launch/training/memory_advice.h"
 #include "launch/world/fail_together.h"
@@ -165,6 +166,11 @@ class LayoutMaker {
   Recompute recompute_ = Recompute::kNone;
 };
 
+void require_steps(const Settings& s, int64_t steps) {
+  require(steps <= s.train.steps, ExitCode::kUsage, "--steps ", steps, ": are more than ",
+          s.config.place("train.steps"), ": ", length_text(s));
+}
+
 ProofPlan plan_of(const App& app, const Arguments& a) {
   ProofPlan plan;
   plan.steps = a.integer("steps", 1);
@@ -201,8 +207,7 @@ ProofPlan plan_of(const App& app, const Arguments& a) {
     if (large != small) plan.rows.push_back({large, small});
   }
   const Settings& s = *small->settings;
-  require(plan.steps <= s.train.steps, ExitCode::kUsage, "--steps ", plan.steps, ": are more than ",
-          s.config.place("train.steps"), ": ", s.train.steps);
+  if (!needs_data_for_steps(s)) require_steps(s, plan.steps);
   return plan;
 }
 
@@ -212,6 +217,10 @@ class Prover {
   Prover(const ProofPlan& plan, Communicator& world, const Datasets& data, std::unique_ptr<Communicator>& group)
       : plan_(plan), world_(world), proof_(world, data, group) {
     fail_together(world, [&] {
+      for (const auto& layout : plan.layouts) {
+        resolve_steps(*layout->settings, *data.train);
+        require_steps(*layout->settings, plan.steps);
+      }
       for (const Row& row : plan.rows) {
         const Settings& s = *row.layout->settings;
         if (s.recompute != Recompute::kNone &&
@@ -456,7 +465,7 @@ int prove_command(const App& app, const std::vector<std::string>& given) {
   const Arguments a = parse_arguments(prove_forms(), given);
   if (a.help) return 0;
   ProofPlan plan = plan_of(app, a);
-  const Settings& settings = *plan.layouts[0]->settings;
+  Settings& settings = *plan.layouts[0]->settings;
   Job job(settings, mpi_launched() ? 0 : plan.world);
   // comm.deadline is meant for the user's number of ranks; a single rank takes that many times longer for a step.
   job.world().deadline_s = settings.deadline * plan.world;

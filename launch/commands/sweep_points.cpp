@@ -6,6 +6,7 @@
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/device/allocator.h"
+#include "launch/config/run_length.h"
 #include "launch/training/step_plan.h"
 
 namespace lockstep {
@@ -25,6 +26,13 @@ std::string lines_with(const std::string& text, const std::function<bool(std::st
 }
 
 bool names_data(std::string_view line) { return line.starts_with("data.") || line.starts_with("init."); }
+
+// How long a point trains, as it is given: its data may not be there yet.
+std::string length_lines(const Settings& s) {
+  std::string out = str("train.steps: ", s.train.steps, "\n");
+  if (needs_data_for_steps(s)) out += str("train.epochs: ", s.train.epochs, "\ntrain.tokens: ", s.train.tokens, "\n");
+  return out;
+}
 
 bool shapes_a_model(std::string_view line) {
   for (const char* key : {"seed:", "run.", "schedule.", "optim.lr:"})
@@ -54,7 +62,10 @@ const Datasets* ModelTrials::open(const std::shared_ptr<Settings>& settings, con
 void ModelTrials::add(std::shared_ptr<Settings> settings, int ranks, const std::string& what) {
   if (!done_.insert(lines_with(settings->config.text(), shapes_a_model)).second) return;
   make_plannable(*settings);
-  if (const Datasets* data = open(settings, what)) try_build(*settings, *data, ranks);
+  const Datasets* data = open(settings, what);
+  if (!data) return;
+  resolve_steps(*settings, *data->train);
+  try_build(*settings, *data, ranks);
 }
 
 SweepPoints check_points(const App& app, const SweepSpec& spec) {
@@ -68,7 +79,7 @@ SweepPoints check_points(const App& app, const SweepSpec& spec) {
     const std::string what = str("point ", SweepRecord::name(p), " (", spec.grid.text(p), ")");
     try {
       std::shared_ptr<Settings> s = load_settings(app, ConfigTree::load(spec.file, spec.grid.overrides(p)), spec.ranks);
-      const std::string text = str(s->config.math_text(), "train.steps: ", s->train.steps, "\n");
+      const std::string text = str(s->config.math_text(), length_lines(*s));
       all.update(text.data(), text.size());
       out.data.push_back(s->data);
       trials.add(std::move(s), spec.ranks, what);

@@ -125,14 +125,21 @@ void Config::finish() const {
 }
 
 void Config::resolve(const std::string& key, int64_t value, const std::string& why) {
-  for (Value& v : values_) {
-    if (v.key != key) continue;
-    v.origin += str(", where ", v.text, " stands for ", why);
-    v.text = v.math_text = str(value);
-    v.json = value;
-    return;
-  }
-  check(false, "configuration key ", key, " is resolved, but was never bound");
+  Value& v = bound(key);
+  replace(key, value, str(v.origin, ", where ", v.text, " stands for ", why));
+}
+
+void Config::replace(const std::string& key, int64_t value, const std::string& origin) {
+  Value& v = bound(key);
+  v.origin = origin;
+  v.text = v.math_text = str(value);
+  v.json = value;
+}
+
+Config::Value& Config::bound(const std::string& key) {
+  const auto found = std::find_if(values_.begin(), values_.end(), [&](auto& v) { return v.key == key; });
+  check(found != values_.end(), "configuration key ", key, " is resolved, but was never bound");
+  return *found;
 }
 
 bool Config::given(const std::string& key) const { return node_at(key) != nullptr; }

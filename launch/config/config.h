@@ -43,6 +43,8 @@ class Config {
   // Replaces the value of a bound key that stands for another value (such as 0 for a default that is known only now).
   // From then on text(), math_text() and dump_yaml() show `value`, and its origin with `why`.
   void resolve(const std::string& key, int64_t value, const std::string& why);
+  // The same for a value that another key gives: `origin` takes the place of its own.
+  void replace(const std::string& key, int64_t value, const std::string& origin);
 
   bool given(const std::string& key) const;  // whether the file or an override sets it
   // "configs/gpt.yaml:12: optim.lr" or "optim.lr (default)", for messages about values that do not fit together.
@@ -65,6 +67,7 @@ class Config {
     JsonValue json = nullptr;
   };
 
+  Value& bound(const std::string& key);
   const ConfigNode* node_at(const std::string& key) const;
   void document(const std::string& full_key, const Field& field, const std::string& why);
   void list_unused(const ConfigNode& map, const std::string& prefix, std::vector<std::string>& problems) const;

@@ -11,6 +11,7 @@
 #include "launch/config/pretrained.h"
 #include "launch/config/resumed_config.h"
 #include "launch/config/run_data.h"
+#include "launch/config/run_length.h"
 #include "launch/config/settings_checks.h"
 
 namespace lockstep {
@@ -28,6 +29,16 @@ std::vector<Field> fields(TrainOptions& o) {
       field("steps", o.steps, "total optimizer steps; 0: only save the initial parameters, as step 0")
           .with_unit("steps")
           .with_range(0, 1e12)
+          .without_effect_on_math(),
+      field("epochs", o.epochs,
+            "in place of train.steps: passes over the training part of the data, such as 3 or 0.5; 0: not given")
+          .with_unit("epochs")
+          .with_range(0, 1e9)
+          .without_effect_on_math(),
+      field("tokens", o.tokens,
+            "in place of train.steps: tokens to train on, counted as the rate of the progress display is; 0: not given")
+          .with_unit("tokens")
+          .with_range(0, 1e18)
           .without_effect_on_math(),
       field("eval_every", o.eval_every, "measure the validation loss every N steps; 0: only at the end")
           .with_unit("steps")
@@ -320,13 +331,6 @@ void resolve_micro_batch(Settings& s, int ranks, const std::optional<CheckpointI
   s.config.resolve("batch.micro", s.batch.micro, str("an equal share of batch.global for each of ", ranks, " ranks"));
 }
 
-void resolve_schedule(Settings& s) {
-  int64_t* end = s.schedule->end();
-  if (!end || *end > 0 || s.train.steps == 0) return;
-  *end = s.train.steps;
-  s.config.resolve("schedule.steps", *end, "train.steps");
-}
-
 std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ranks, bool resume) {
   auto s = std::make_unique<Settings>();
   s->config = Config(std::move(tree));
@@ -338,7 +342,7 @@ std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ran
     s->data.like = recorded_data(*resumed, s->run.dir);
   }
   resolve_micro_batch(*s, ranks, resumed);
-  resolve_schedule(*s);
+  begin_steps(*s);
   check_settings(*s, app, ranks);
   s->metrics = app.metrics;
   s->tasks = app.tasks;

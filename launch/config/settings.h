@@ -24,7 +24,10 @@ struct RunOptions {
   bool resume = false;  // as with --resume
 };
 struct TrainOptions {
-  int64_t steps = 1000;
+  int64_t steps = 1000;     // with epochs or tokens: 0 until resolve_steps()
+  double epochs = 0;        // 0: not given
+  int64_t tokens = 0;       // 0: not given
+  std::string length = {};  // of what steps are resolved: "3 epochs of 640 samples"; empty: they are given
   int64_t eval_every = 0;
   int64_t patience = 0;      // 0: no early stopping
   int64_t eval_samples = 0;  // 0: all
@@ -139,9 +142,9 @@ struct Settings {
 };
 
 // Throws ExitCode::kConfig naming file:line and key. Values of 0 that stand for another value are resolved here, once
-// (batch.micro: an equal share of batch.global for each of `ranks`; schedule.steps: train.steps). With `resume`, 0 for
-// batch.micro means the value that the checkpoint of run.dir was trained with, since another value would change the
-// bits.
+// (batch.micro: an equal share of batch.global for each of `ranks`; schedule.steps: train.steps), but what takes data
+// to know (train.epochs, train.tokens) is by resolve_steps() in run_length.h. With `resume`, 0 for batch.micro means
+// the value that the checkpoint of run.dir was trained with, since another value would change the bits.
 std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ranks, bool resume = false);
 // The configuration of a checkpoint with `overrides` ("key.path=value"), for evaluating or using its model on any
 // number of ranks.

@@ -123,8 +123,9 @@ void Run::observe(const RunStart& options) {
       "training ", settings_.model_name, ", ", short_number(static_cast<double>(trainer_.parameter_count())),
       " parameters, ", comm_.size(), comm_.size() == 1 ? " rank" : " ranks", " (", comm_.backend(), "), ",
       current_stream().device_queue() ? std::string() : str(current_stream().threads(), " compute threads per rank, "),
-      trainer_.info().isa, ", steps ", trainer_.steps_done(), " to ", settings_.train.steps, ", into ",
-      dir_->paths().dir));
+      trainer_.info().isa, ", steps ", trainer_.steps_done(), " to ", settings_.train.steps,
+      settings_.train.length.empty() ? "" : " (", settings_.train.length, settings_.train.length.empty() ? "" : ")",
+      ", into ", dir_->paths().dir));
 }
 
 int Run::go() {

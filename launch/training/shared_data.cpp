@@ -4,6 +4,7 @@
 #include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
+#include "launch/config/run_length.h"
 #include "launch/world/fail_together.h"
 
 namespace lockstep {
@@ -22,6 +23,7 @@ const Datasets& SharedData::open(Communicator& comm) {
         if (comm.rank() == 0 || e.code() != ExitCode::kMissingInput) throw;
         throw Error(ExitCode::kOutputLocked, str(e.what(), kShare));
       }
+      if (data_->train) resolve_steps(settings_, *data_->train);
     }
     if (comm.rank() == 0 && data_->stored_samples > data_->samples)
       log_warning(str(settings_.data.path, ": has grown from ", data_->samples, " to ", data_->stored_samples,

@@ -12,6 +12,7 @@
 #include "launch/config/did_you_mean.h"
 #include "launch/config/other_names.h"
 #include "launch/config/resumed_config.h"
+#include "launch/config/run_length.h"
 #include "launch/config/settings.h"
 #include "optim/optimizer.h"
 #include "tests/launch/scratch.h"
@@ -316,6 +317,37 @@ TEST(Config, EachOptimizerTakesItsOwnKeysAlone) {
       }
     }
     EXPECT_EQ(taken, keys) << name;
+  }
+}
+
+TEST(RunLength, AnEpochEndsWithAStepOfWhatIsLeft) {
+  EXPECT_EQ(steps_of_samples(10, 10, 4), 3);
+  EXPECT_EQ(steps_of_samples(20, 10, 4), 6);
+  EXPECT_EQ(steps_of_samples(24, 10, 4), 7);
+  EXPECT_EQ(steps_of_samples(25, 10, 4), 8);
+  EXPECT_EQ(steps_of_samples(1, 10, 40), 1);
+}
+
+TEST(RunLength, WaitsForTheDataAndHasNoEffectOnTheMathematics) {
+  const auto load = [](const std::vector<std::string>& overrides) {
+    return load_settings(builtin(),
+                         ConfigTree::parse("data: {path: x.h5}\nschedule: {name: cosine}", "a.yaml", overrides), 1);
+  };
+  const auto epochs = load({"train.epochs=2.5"});
+  EXPECT_TRUE(needs_data_for_steps(*epochs));
+  EXPECT_EQ(epochs->train.steps, 0);
+  EXPECT_EQ(length_text(*epochs), "2.5 epochs");
+  const auto again = load_settings(builtin(), ConfigTree::parse(epochs->config.dump_yaml(), "again.yaml"), 1);
+  EXPECT_EQ(again->config.text(), epochs->config.text());
+  EXPECT_FALSE(needs_data_for_steps(*load({})));
+  const auto differences = diff(load({})->config.math_text(), load({"train.tokens=100"})->config.math_text());
+  ASSERT_EQ(differences.size(), 1u);  // which the data resolves
+  EXPECT_EQ(differences[0].key, "schedule.steps");
+  for (const std::vector<std::string>& two :
+       {std::vector<std::string>{"train.epochs=1", "train.steps=2"}, {"train.epochs=1", "train.tokens=2"}}) {
+    const auto [code, message] = error_of([&] { load(two); });
+    EXPECT_EQ(code, ExitCode::kConfig);
+    for (const std::string& one : two) EXPECT_TRUE(contains(message, "(" + one + ")")) << message;
   }
 }
 

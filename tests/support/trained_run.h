@@ -28,7 +28,7 @@ struct TrainedRun {
 };
 
 // `look`: at rank 0's trainer before the first step (step 0) and after the last.
-inline TrainedRun train_run(const Settings& settings, int ranks, int64_t steps,
+inline TrainedRun train_run(Settings& settings, int ranks, int64_t steps,
                             const std::function<void(const Trainer&, int64_t step)>& look = {}) {
   SharedData data(settings);
   std::vector<Hash128> digests(static_cast<size_t>(ranks));
