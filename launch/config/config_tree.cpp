@@ -246,15 +246,35 @@ void merge(ConfigNode& into, ConfigNode from) {
   }
 }
 
+// The parts of "optim.rules.0".
+std::vector<std::string> parts_of_path(std::string_view path, const Source& source) {
+  std::vector<std::string> out;
+  for (size_t at = 0; at <= path.size();) {
+    const size_t dot = std::min(path.find('.', at), path.size());
+    out.emplace_back(path.substr(at, dot - at));
+    if (out.back().empty() || out.back().find_first_of(" \t\r\n") != std::string::npos)
+      fail(source, 0, "write an override as key.path=value, without spaces around the key");
+    if (out.size() > ConfigTree::kMaxDepth)
+      fail(source, 0, str("nested deeper than ", ConfigTree::kMaxDepth, " levels"));
+    at = dot + 1;
+  }
+  return out;
+}
+
+// The child that one part of a path names; null where there is none.
+ConfigNode* child_there(ConfigNode& node, const std::string& part) {
+  if (node.kind == Kind::kMap) return find_child(node, part);
+  const bool digits = !part.empty() && part.size() < 7 && part.find_first_not_of("0123456789") == std::string::npos;
+  const size_t i = digits ? std::stoul(part) : node.children.size();
+  return i < node.children.size() ? &node.children[i] : nullptr;
+}
+
 // The child that one part of an override's path names; created if a map does not have it.
 ConfigNode& enter(ConfigNode& node, const std::string& part, const std::string& parent, const Source& source) {
   if (node.kind == Kind::kList) {
-    bool digits = !part.empty() && part.size() < 7 && part.find_first_not_of("0123456789") == std::string::npos;
-    size_t i = digits ? std::stoul(part) : node.children.size();
-    if (i >= node.children.size())
-      fail(source, 0,
-           str(parent, " is a list of ", node.children.size(), " (", node.where(), "): there is no element ", part));
-    return node.children[i];
+    if (ConfigNode* there = child_there(node, part)) return *there;
+    fail(source, 0,
+         str(parent, " is a list of ", node.children.size(), " (", node.where(), "): there is no element ", part));
   }
   if (node.kind == Kind::kScalar)
     fail(source, 0, str(parent, " is a value (", node.where(), "), it has no keys below it"));
@@ -319,25 +339,30 @@ void ConfigTree::apply(std::string_view text, const std::string& from) {
     shown += "...";
   }
   auto source = std::make_shared<const std::string>(str(from, " (", shown, ")"));
+  if (text.starts_with('~')) return take_away(text.substr(1), source);
   size_t equals = text.find('=');
   if (equals == std::string_view::npos || equals == 0) fail(source, 0, "write an override as key.path=value");
-  std::string_view path = text.substr(0, equals);
   ConfigNode value = parse_yaml(text.substr(equals + 1), source, false);
-
   ConfigNode* node = &root_;
   std::string parent;
-  int depth = 0;
-  for (size_t at = 0; at <= path.size();) {
-    size_t dot = std::min(path.find('.', at), path.size());
-    std::string part(path.substr(at, dot - at));
-    if (part.empty() || part.find_first_of(" \t\r\n") != std::string::npos)
-      fail(source, 0, "write an override as key.path=value, without spaces around the key");
-    if (++depth > kMaxDepth) fail(source, 0, str("nested deeper than ", kMaxDepth, " levels"));
+  for (const std::string& part : parts_of_path(text.substr(0, equals), source)) {
     node = &enter(*node, part, parent, source);
     parent += (parent.empty() ? "" : ".") + part;
-    at = dot + 1;
   }
   merge(*node, std::move(value));
+}
+
+void ConfigTree::take_away(std::string_view path, const Source& source) {
+  if (path.find('=') != path.npos) fail(source, 0, "write ~key.path, without a value, to take a key back");
+  std::vector<std::string> parts = parts_of_path(path, source);
+  const std::string last = std::move(parts.back());
+  parts.pop_back();
+  ConfigNode* node = &root_;
+  for (const std::string& part : parts)
+    if (node) node = child_there(*node, part);
+  const ConfigNode* gone = node ? child_there(*node, last) : nullptr;
+  if (!gone) fail(source, 0, str("nothing gives the key ", path.substr(0, 100), ", so it cannot be taken back"));
+  node->children.erase(node->children.begin() + (gone - node->children.data()));
 }
 
 }  // namespace lockstep

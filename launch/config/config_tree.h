@@ -41,7 +41,8 @@ class ConfigTree {
                           const std::vector<std::string>& overrides = {});
 
   // Applies "key.path=value". The value is YAML; maps are merged, all other values are replaced; "rules.0.decay=0"
-  // changes a list element. Messages number the overrides that the user gave.
+  // changes a list element. "~key.path" takes a key, a section or a list element away, as if the file did not have it;
+  // throws ExitCode::kConfig where nothing gives it. Messages number the overrides that the user gave.
   void apply_override(std::string_view text);
   // The same for a value that a command sets; messages say "set by COMMAND (key.path=value)".
   void set(std::string_view text, std::string_view command);
@@ -50,6 +51,7 @@ class ConfigTree {
 
  private:
   void apply(std::string_view text, const std::string& from);
+  void take_away(std::string_view path, const std::shared_ptr<const std::string>& source);
 
   ConfigNode root_;
   int overrides_ = 0;

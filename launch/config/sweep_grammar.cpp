@@ -26,6 +26,10 @@ std::string_view without_spaces(std::string_view text) {
 class Reader {
  public:
   Reader(std::string_view argument, const ChoicesOf& choices) : argument_(argument), choices_(choices) {
+    if (argument.starts_with('~')) {
+      key_ = argument;
+      return;
+    }
     const size_t equals = argument.find('=');
     if (equals == argument.npos || equals == 0) fail("write key.path=value, or key.path=value,value");
     key_ = argument.substr(0, equals);
@@ -33,6 +37,7 @@ class Reader {
   }
 
   SweepKey read() {
+    if (key_.starts_with('~')) return {key_, {""}, false};
     const std::string name = function_name(value_);
     if (name.empty()) {
       const SweepKey plain{key_, {std::string(argument_.substr(key_.size() + 1))}, false};
@@ -210,7 +215,8 @@ std::vector<std::string> SweepGrid::overrides(int64_t point) const {
   std::vector<std::string> out;
   const std::vector<std::string> chosen = values(point);
   auto next = chosen.begin();
-  for (const SweepKey& k : keys) out.push_back(str(k.key, "=", k.swept ? *next++ : k.values[0]));
+  for (const SweepKey& k : keys)
+    out.push_back(k.key.starts_with('~') ? k.key : str(k.key, "=", k.swept ? *next++ : k.values[0]));
   return out;
 }
 

@@ -30,7 +30,8 @@ ChoicesOf choices_of_keys(const App& app);  // as `lockstep config keys` shows t
 //   range(1,4)           from the first number to below the second, by a third one that may follow (default 1)
 //   range(4)             from 0
 //   glob(adam*)          the choices of the key that match the pattern, in their order
-// and everything else is one value. Throws ExitCode::kUsage naming the argument and what is wrong with it.
+// and everything else is one value. "~key", which takes a key back, is a plain override. Throws ExitCode::kUsage naming
+// the argument and what is wrong with it.
 SweepKey parse_sweep_argument(std::string_view argument, const ChoicesOf& choices);
 
 // The product of all values, in the order of the arguments: the first key changes slowest.

@@ -98,6 +98,26 @@ TEST(ConfigTree, OverridesReplaceMergeAndEnterLists) {
   EXPECT_EQ(root.find("s")->scalar, "a=b");
 }
 
+TEST(ConfigTree, ATildeTakesAKeyBack) {
+  const char* yaml = "a: 1\nb: {c: 2, d: 3}\nl: [{x: 1}, {x: 2}]\n";
+  const auto after = [&](const std::vector<std::string>& overrides) {
+    return ConfigTree::parse(yaml, "t.yaml", overrides);
+  };
+  EXPECT_EQ(after({"~a"}).root().find("a"), nullptr);
+  EXPECT_EQ(after({"~b"}).root().find("b"), nullptr);
+  EXPECT_EQ(after({"~b.c"}).root().find("b")->find("c"), nullptr);
+  EXPECT_EQ(after({"~b.c"}).root().find("b")->find("d")->scalar, "3");
+  EXPECT_EQ(after({"~l.0"}).root().find("l")->children.at(0).find("x")->scalar, "2");
+  EXPECT_EQ(after({"~l.1.x"}).root().find("l")->children.at(1).find("x"), nullptr);
+  EXPECT_EQ(after({"~a", "a=5"}).root().find("a")->scalar, "5");
+  EXPECT_EQ(after({"z=5", "~z"}).root().find("z"), nullptr);
+  for (const char* wrong : {"~z", "~b.z", "~a.b", "~l.2", "~l.x", "~b.c.d", "~", "~b.", "~a=1", "~a "}) {
+    const auto [code, message] = error_of([&] { after({wrong}); });
+    EXPECT_EQ(code, ExitCode::kConfig) << wrong;
+    EXPECT_TRUE(contains(message, str("override 1 (", wrong, "): "))) << message;
+  }
+}
+
 TEST(ConfigTree, BadOverridesNameThemselves) {
   for (const char* bad : {"lr", "=3", "a..b=1", ".a=1", "a.=1", "a b=1", "a=[1", "a={b: 1, b: 2}", "a=\x04", "a=\xff",
                           "seed.x=1", "rules.5=1", "rules.x=1"}) {

@@ -111,6 +111,12 @@ TEST(SweepGrid, FirstKeyChangesSlowest) {
   EXPECT_EQ(SweepGrid::parse({"b=x"}, choices_of).points(), 1);
 }
 
+TEST(SweepGrid, ATildeIsHandedOn) {
+  const auto g = SweepGrid::parse({"~b.c", "a=1,2"}, choices_of);
+  EXPECT_EQ(g.swept_keys(), Words{"a"});
+  EXPECT_EQ(g.overrides(1), (Words{"~b.c", "a=2"}));
+}
+
 TEST(SweepGrid, RefusesKeysThatAreGivenTwiceAndTooManyPoints) {
   EXPECT_EQ(error_of([] { SweepGrid::parse({"a=1,2", "a=3"}, choices_of); }).first, ExitCode::kUsage);
   EXPECT_EQ(error_of([] { SweepGrid::parse({"a=3", "a=range(2)"}, choices_of); }).first, ExitCode::kUsage);

@@ -67,6 +67,9 @@ expect "a resolved file without data: what gives the steps" grep -qE '^  steps: 
 
 # Refused.
 refuses "two of them" 78 'text.yaml:5: train.steps, override 1 \(train.epochs=2\): train.epochs: each of these says how long' lockstep train text.yaml train.epochs=2
+succeeds "one taken back" lockstep check text.yaml '~train.steps' train.epochs=2
+expect "one taken back: the other counts" grep -qE '^ok +configuration +text.yaml: gpt, 2 epochs' out
+refuses "a key that is not there" 78 'override 1 \(~optim.lrr\): nothing gives the key optim.lrr' lockstep train text.yaml '~optim.lrr'
 refuses "two others" 78 'override 1 .*: train.epochs, override 2 .*: train.tokens: each of these' lockstep train long.yaml train.epochs=2 train.tokens=5
 refuses "tokens of images" 78 '(rank 0 .*)?override 1 .*: train.tokens: the data has no tokens, it has images' lockstep train pictures.yaml train.tokens=1000
 refuses "less than none" 78 'override 1 .*train.epochs.*' lockstep train long.yaml train.epochs=-1
