@@ -12,7 +12,7 @@ namespace lockstep {
 std::vector<Command> train_forms() {
   return {
       {"train",
-       "train FILE.yaml [key.path=value ...] [--ranks N] [--resume [--at-most STEP]]",
+       "train FILE.yaml [key.path=value ...] [--ranks N] [--resume [--at-most STEP]] [--until STEP]",
        "Trains the model that FILE.yaml describes; key.path=value overrides one of its keys (`lockstep config keys`\n"
        "lists all keys).\n"
        "Under mpirun each process is a rank; without it, --ranks N runs N ranks as threads of this process.\n"
@@ -20,7 +20,9 @@ std::vector<Command> train_forms() {
        "continues from there.",
        {{"ranks", "ranks in this process", "N", "0"},
         {"resume", "continue from the newest valid checkpoint of run.dir, or start if there is none"},
-        {"at-most", "with --resume: of those up to this step; later ones are renamed to damaged-...", "STEP", "any"}},
+        {"at-most", "with --resume: of those up to this step; later ones are renamed to damaged-...", "STEP", "any"},
+        {"until", "end after this step with 75: saved and measured there, a part of the run of all steps", "STEP",
+         "end"}},
        1}};
 }
 
@@ -34,6 +36,7 @@ int train_command(const App& app, const std::vector<std::string>& given) {
   if (limited) options.at_most = arguments.integer("at-most", 0);
   require(options.resume || !limited, ExitCode::kUsage, "--at-most ", options.at_most,
           ": has an effect only with --resume");
+  if (arguments.text("until") != "end") options.until = arguments.integer("until", 1);
   options.attempt = settings->chaos.enabled ? attempt_of_job() : 1;
   options.observers.push_back(progress_observer);
   settings->data.hdf5.other_folder = settings->run.dir;

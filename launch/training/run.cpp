@@ -26,6 +26,7 @@ Run::Reached Run::reached() { return reached_by_rank; }
 Run::Run(const Settings& settings, const Datasets& data, Communicator& comm, const RunStart& options)
     : settings_(settings),
       comm_(comm),
+      until_(options.until),
       chaos_(settings.chaos, comm.rank(), options.attempt),
       trainer_(settings, data, comm) {
   open_directory(options);
@@ -132,12 +133,13 @@ int Run::go() {
   stop_at_steps();
   begun_ = Clock::now();
   if (settings_.train.steps == 0 && trainer_.steps_done() == 0) saves_->save(validation_, true, false);
-  while (trainer_.steps_done() < settings_.train.steps && !out_of_patience() && !(stopped_ && no_steps_in_progress())) {
+  while (trainer_.steps_done() < end() && !out_of_patience() && !(stopped_ && no_steps_in_progress())) {
     while (!stopped_ && !save_asked_ && may_start())
       trainer_.start({.stop = stop_is_requested(), .save = saves_->is_due()});
     after_step(trainer_.finish());
   }
-  stopped_ = stopped_ && !out_of_patience() && trainer_.steps_done() < settings_.train.steps;
+  const bool paused = trainer_.steps_done() >= end();  // by `until`, where steps are left
+  stopped_ = (stopped_ || paused) && !out_of_patience() && trainer_.steps_done() < settings_.train.steps;
   for (auto& o : observers_) o->end();
   check_validation();
   if (const auto size = waits_.better(settings_.parallel.bucket_mb))
@@ -152,10 +154,10 @@ void Run::after_step(const StepReport& r) {
   stopped_ = stopped_ || r.result.requests.stop;
   save_asked_ = save_asked_ || r.result.requests.save;
   if (comm_.rank() == 0 && comm_.size() > 1 && ++timed_ > kUntypicalSteps) waits_.add(r.transfers, r.step_ms / 1e3);
-  const bool eval_now = evaluates_after(r.step);
+  const bool eval_now = measures_after(r.step);
   EvalReport e;
   if (eval_now) e = evaluate(r.step);
-  const bool ends = out_of_patience() || (stopped_ && no_steps_in_progress());
+  const bool ends = out_of_patience() || r.step == end() || (stopped_ && no_steps_in_progress());
   if (dir_) {
     dir_->check_held();
     const std::vector<SaveReport> saved = saves_->completed();
@@ -164,7 +166,7 @@ void Run::after_step(const StepReport& r) {
   check_skips(r);
   if (ends || saves_->after(r.step) || (save_asked_ && no_steps_in_progress())) {
     save_asked_ = false;
-    saves_->save(validation_, ends || is_last(r.step), eval_now);
+    saves_->save(validation_, ends, evaluates_after(r.step));
   }
   if (eval_now && comm_.rank() == 0) {
     std::string text = str("step ", r.step, ": validation loss ", fixed(e.loss, 4));
@@ -182,7 +184,7 @@ EvalReport Run::evaluate(int64_t step) {
   std::optional<double> value;
   for (auto& [name, one] : e.metrics)
     if (name == validation_.metric) value = one;
-  validation_.add(step, e.loss, value);
+  if (evaluates_after(step)) validation_.add(step, e.loss, value);  // what is best is as without `until`
   return e;
 }
 
@@ -198,8 +200,8 @@ bool Run::out_of_patience() const {
 // Code that reads the state after a step needs that step to be the last one started.
 bool Run::may_start() const {
   const int64_t launched = trainer_.steps_started();
-  const bool looked_at = evaluates_after(launched) || saves_->after(launched);
-  return trainer_.may_start() && launched < settings_.train.steps && (no_steps_in_progress() || !looked_at);
+  const bool looked_at = measures_after(launched) || saves_->after(launched);
+  return trainer_.may_start() && launched < end() && (no_steps_in_progress() || !looked_at);
 }
 
 void Run::check_skips(const StepReport& r) {
@@ -239,7 +241,8 @@ void Run::say_end() const {
   dir_->check_held();
   for (auto& o : observers_) o->check_there();
   if (stopped_) {
-    log_info(str("stopped on request after step ", trainer_.steps_done(), "; saved. Continue with --resume"));
+    log_info(str("stopped ", until_ >= 0 && trainer_.steps_done() >= end() ? "by --until" : "on request",
+                 " after step ", trainer_.steps_done(), "; saved. Continue with --resume"));
     return;
   }
   if (out_of_patience() && trainer_.steps_done() < settings_.train.steps)

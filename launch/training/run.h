@@ -3,6 +3,7 @@
 // communicator.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@ struct RunStart {
   bool resume = false;   // go on from the newest valid checkpoint of run.dir, or start if there is none
   int64_t at_most = -1;  // a resumed run goes on from no later step; negative: from any
   int64_t attempt = 1;   // attempt_of_job()
+  int64_t until = -1;  // end after this step, saved and measured, as one step of a run of train.steps; negative: go on
   std::vector<MakeObserver> observers = {metrics_observer, tensorboard_observer};
 };
 
@@ -34,8 +36,8 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  // Trains until the last step, or until the run is asked to stop or out of patience. Returns the exit code, 0 or
-  // kSaved. Collective.
+  // Trains until the last step or `until`, or until the run is asked to stop or out of patience. Returns the exit code:
+  // 0, or kSaved where steps are left. Collective.
   int go();
 
   // How far the run of this thread's rank came, for failure.json: known once a Run has ended.
@@ -54,7 +56,11 @@ class Run {
   void observe(const RunStart& options);
 
   bool is_last(int64_t step) const { return step == settings_.train.steps; }
-  bool evaluates_after(int64_t step) const;
+  int64_t end() const { return until_ < 0 ? settings_.train.steps : std::min(until_, settings_.train.steps); }
+  bool evaluates_after(int64_t step) const;  // as a run does that is not ended by `until`
+  bool measures_after(int64_t step) const {
+    return evaluates_after(step) || (trainer_.has_validation() && step == end());
+  }
   bool out_of_patience() const;
   bool no_steps_in_progress() const { return trainer_.steps_started() == trainer_.steps_done(); }
   bool may_start() const;
@@ -67,6 +73,7 @@ class Run {
 
   const Settings& settings_;
   Communicator& comm_;
+  const int64_t until_;
   const Chaos chaos_;
   Trainer trainer_;
   std::unique_ptr<RunDir> dir_;  // on rank 0
