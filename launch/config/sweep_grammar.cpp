@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "launch/config/settings.h"
+#include "launch/config/sweep_draws.h"
 
 namespace lockstep {
 namespace {
@@ -52,9 +53,9 @@ class Reader {
     if (name == "choice") return {key_, parts_of(inside)};
     if (name == "range") return {key_, range(parts_of(inside))};
     if (name == "glob") return {key_, glob(std::string(unquoted(without_spaces(inside))))};
-    if (name == "interval")
-      fail("interval(...) needs a sampler, which there is none of: list values, or use range(start,stop,step)");
-    fail(str(name, "(...) is not supported: use a list, choice(...), range(...) or glob(...)"));
+    if (name == "interval") return {key_, {}, true, interval(parts_of(inside), false)};
+    if (name == "tag") return {key_, {}, true, tagged(parts_of(inside))};
+    fail(str(name, "(...) is not supported: use a list, choice(...), range(...), glob(...) or interval(...)"));
   }
 
  private:
@@ -141,6 +142,20 @@ class Reader {
     }
     return out;
   }
+  SweepInterval interval(const std::vector<std::string>& words, bool log) const {
+    if (words.size() != 2) fail("write interval(low,high), or tag(log, interval(low,high))");
+    bool whole = false;
+    const SweepInterval out{number(words[0], whole), number(words[1], whole), log};
+    if (out.low >= out.high) fail("the interval is empty: its first number must be below the second");
+    if (log && out.low <= 0) fail("an interval with the tag log must lie above 0");
+    return out;
+  }
+  SweepInterval tagged(const std::vector<std::string>& words) const {
+    const std::string inner = words.size() == 2 ? words[1] : "";
+    if (words[0] != "log" || function_name(inner) != "interval")
+      fail("of tags there is tag(log, interval(low,high)) alone");
+    return interval(parts_of(std::string_view(inner).substr(9, inner.size() - 10)), true);
+  }
   // 12 digits, which do not show that 0.1 + 0.2 is not 0.3.
   static std::string words_of(double v) {
     char text[32];
@@ -173,7 +188,8 @@ SweepKey parse_sweep_argument(std::string_view argument, const ChoicesOf& choice
   return Reader(argument, choices).read();
 }
 
-SweepGrid SweepGrid::parse(const std::vector<std::string>& arguments, const ChoicesOf& choices) {
+SweepGrid SweepGrid::parse(const std::vector<std::string>& arguments, const ChoicesOf& choices,
+                           const std::optional<SweepDraws>& draws) {
   SweepGrid grid;
   for (const std::string& argument : arguments) {
     SweepKey key = parse_sweep_argument(argument, choices);
@@ -181,15 +197,34 @@ SweepGrid SweepGrid::parse(const std::vector<std::string>& arguments, const Choi
     require(same == grid.keys.end() || !(same->swept || key.swept), ExitCode::kUsage, "sweep: ", key.key,
             " is given twice");
     grid.keys.push_back(std::move(key));
+    if (draws) continue;
+    require(!grid.keys.back().interval, ExitCode::kUsage, "sweep: ", argument,
+            ": an interval has values to draw, not to list: give --random N, or use range(start,stop,step)");
     require(grid.points() <= kMaxPoints, ExitCode::kUsage, "sweep: more than ", kMaxPoints, " points, with ",
             grid.keys.back().key, " at the latest");
   }
+  if (draws) grid.draw(*draws);
   return grid;
+}
+
+void SweepGrid::draw(const SweepDraws& draws) {
+  drawn = true;
+  require(!swept_keys().empty(), ExitCode::kUsage, "sweep: --random has nothing to draw: give a key several values");
+  for (SweepKey& k : keys) {
+    if (!k.swept) continue;
+    std::vector<std::string> values;
+    for (int64_t p = 0; p < draws.points; ++p) values.push_back(value_at(k, sweep_draw(draws.seed, p, k.key)));
+    k = {k.key, std::move(values)};
+  }
 }
 
 int64_t SweepGrid::points() const {
   int64_t n = 1;
-  for (const SweepKey& k : keys) n *= static_cast<int64_t>(k.values.size());
+  for (const SweepKey& k : keys) {
+    const auto count = static_cast<int64_t>(k.values.size());
+    if (drawn && k.swept) return count;
+    n *= count;
+  }
   return n;
 }
 
@@ -202,12 +237,14 @@ std::vector<std::string> SweepGrid::swept_keys() const {
 
 std::vector<std::string> SweepGrid::values(int64_t point) const {
   std::vector<std::string> out;
-  for (auto k = keys.rbegin(); k != keys.rend(); ++k) {
+  for (const SweepKey& k : keys)
+    if (drawn && k.swept) out.push_back(k.values[static_cast<size_t>(point)]);
+  for (auto k = keys.rbegin(); !drawn && k != keys.rend(); ++k) {
     const auto count = static_cast<int64_t>(k->values.size());
     if (k->swept) out.push_back(k->values[static_cast<size_t>(point % count)]);
     point /= count;
   }
-  std::reverse(out.begin(), out.end());
+  if (!drawn) std::reverse(out.begin(), out.end());
   return out;
 }
 

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <map>
+
+#include "launch/config/sweep_draws.h"
 #include "tests/launch/scratch.h"
 
 namespace lockstep {
@@ -94,9 +98,73 @@ TEST(SweepGrammar, BadArgumentsSayWhatIsWrong) {
   expect_refused("a=range(1,1)", "has no values");
   expect_refused("a=range(1,4,0)", "the step is 0");
   expect_refused("a=range(0,1e9)", "more than 10000 values");
-  expect_refused("a=interval(0,1)", "needs a sampler");
+  expect_refused("a=interval(1,0)", "the interval is empty");
+  expect_refused("a=interval(1)", "write interval(");
+  expect_refused("a=interval(0,x)", "'x' is not a number");
+  expect_refused("a=tag(log, interval(0,1))", "must lie above 0");
+  expect_refused("a=tag(x, interval(1,2))", "tag(log, interval(low,high)) alone");
+  expect_refused("a=tag(log, choice(1,2))", "tag(log, interval(low,high)) alone");
+  expect_refused("a=interval(1,2),3", "stands alone");
   expect_refused("a=shuffle(range(3))", "not supported");
   expect_refused("a=choice(1,2),3", "stands alone");
+}
+
+TEST(SweepGrammar, IntervalsAreDrawnFrom) {
+  EXPECT_EQ(read("a=interval(0, 0.5)").interval, (SweepInterval{0, 0.5, false}));
+  EXPECT_EQ(read("a=tag(log, interval(1e-4,1e-1))").interval, (SweepInterval{1e-4, 1e-1, true}));
+  const auto [code, message] = error_of([] { SweepGrid::parse({"a=1,2", "b=interval(0,1)"}, choices_of); });
+  EXPECT_EQ(code, ExitCode::kUsage);
+  EXPECT_TRUE(contains(message, "give --random N")) << message;
+  EXPECT_EQ(error_of([] { SweepGrid::parse({"a=1"}, choices_of, SweepDraws{3, 1}); }).first, ExitCode::kUsage);
+}
+
+// The digits are those of every machine, since nothing but IEEE arithmetic makes them.
+TEST(SweepDraws, SameSeedSameDigits) {
+  const Words arguments{"lr=tag(log, interval(1e-4,1e-1))", "w=interval(-1,1)", "n=choice(a,b,c)", "fixed=7"};
+  const auto g = SweepGrid::parse(arguments, choices_of, SweepDraws{3, 5});
+  EXPECT_EQ(g.points(), 3);
+  EXPECT_EQ(g.text(0), "lr=0.08199062751749756 w=0.007214939834793821 n=b");
+  EXPECT_EQ(g.text(1), "lr=0.0021664358381171087 w=-0.6055008405079787 n=b");
+  EXPECT_EQ(g.overrides(2), (Words{"lr=0.00012615205438160258", "w=0.47095899545432895", "n=b", "fixed=7"}));
+}
+
+TEST(SweepDraws, NeitherMorePointsNorOtherKeysChangeWhatIsDrawn) {
+  const auto few = SweepGrid::parse({"lr=tag(log, interval(1e-4,1e-1))"}, choices_of, SweepDraws{3, 5});
+  const auto many = SweepGrid::parse({"w=1,2", "lr=tag(log, interval(1e-4,1e-1))"}, choices_of, SweepDraws{9, 5});
+  const auto other = SweepGrid::parse({"lr=tag(log, interval(1e-4,1e-1))"}, choices_of, SweepDraws{3, 6});
+  for (int64_t p = 0; p < 3; ++p) {
+    EXPECT_EQ(few.values(p)[0], many.values(p)[1]);
+    EXPECT_NE(few.values(p)[0], other.values(p)[0]);
+  }
+}
+
+TEST(SweepDraws, FillTheIntervalEvenly) {
+  constexpr int64_t kPoints = 10'000;
+  const auto g = SweepGrid::parse({"lr=tag(log, interval(1e-4,1e-1))", "w=interval(2,4)", "n=a,b,c,d"}, choices_of,
+                                  SweepDraws{kPoints, 1});
+  int64_t low_lr = 0, low_w = 0;
+  std::map<std::string, int64_t> counts;
+  for (int64_t p = 0; p < kPoints; ++p) {
+    const Words v = g.values(p);
+    const double lr = std::stod(v[0]), w = std::stod(v[1]);
+    EXPECT_TRUE(lr >= 1e-4 && lr <= 1e-1 && w >= 2 && w <= 4) << v[0] << " " << v[1];
+    low_lr += lr < 1e-3;
+    low_w += w < 2.5;
+    ++counts[v[2]];
+  }
+  const double third = kPoints / 3.0, quarter = kPoints / 4.0;  // to five standard deviations
+  EXPECT_NEAR(static_cast<double>(low_lr), third, 240);
+  EXPECT_NEAR(static_cast<double>(low_w), quarter, 220);
+  EXPECT_EQ(counts.size(), 4u);
+  for (auto& [_, n] : counts) EXPECT_NEAR(static_cast<double>(n), quarter, 220);
+}
+
+TEST(SweepDraws, LogarithmsAreThoseOfTheLibraryToSixteenDigits) {
+  const SweepKey key{"a", {}, true, SweepInterval{1e-7, 3e5, true}};
+  for (double part : {0.0, 0.1, 0.25, 0.5, 0.7, 0.999}) {
+    const double wanted = std::exp(std::log(1e-7) + part * (std::log(3e5) - std::log(1e-7)));
+    EXPECT_NEAR(std::stod(value_at(key, part)) / wanted, 1, 1e-14) << part;
+  }
 }
 
 TEST(SweepGrid, FirstKeyChangesSlowest) {
