@@ -76,46 +76,53 @@ void Config::know(const std::string& section, const std::vector<Field>& fields, 
   for (const auto& field : fields) document(join(section, field.key), field, why);
 }
 
-void Config::list_unused(const ConfigNode& map, const std::string& prefix, std::vector<std::string>& problems) const {
+void Config::visit_unused(const ConfigNode& map, const std::string& prefix, const VisitUnused& visit) const {
   for (const auto& child : map.children) {
-    std::string key = join(prefix, child.key);
+    const std::string key = join(prefix, child.key);
     if (std::any_of(values_.begin(), values_.end(), [&](auto& v) { return v.key == key; })) continue;
-
-    bool section = std::any_of(keys_.begin(), keys_.end(), [&](auto& k) { return is_below(k.key, key); });
-    if (section && child.kind == Kind::kMap) {
-      list_unused(child, key, problems);
-      continue;
-    }
-    if (section && child.kind == Kind::kNull) continue;
-
-    std::string why;
-    for (const auto& k : keys_)
-      if (!k.condition.empty() && k.key == key && why.find(k.condition) == std::string::npos)
-        why += (why.empty() ? "" : " or ") + k.condition;
-    if (!why.empty()) {
-      problems.push_back(str(child.where(), ": ", key, ": key without effect in this run: it ", why));
-      continue;
-    }
-    if (section) {
-      problems.push_back(str(child.where(), ": ", key, " is a section: put its keys below it, indented"));
-      continue;
-    }
-    std::vector<std::string> values, sections;
-    for (const auto& k : keys_) {
-      if (k.key.find('[') != std::string::npos) continue;
-      values.push_back(k.key);
-      if (size_t dot = k.key.rfind('.'); dot != std::string::npos) sections.push_back(k.key.substr(0, dot));
-    }
-    std::string hint = did_you_mean(key, child.kind == Kind::kMap ? sections : values);
-    if (hint.empty() && child.kind == Kind::kMap) hint = did_you_mean(key, values);  // "fp16: {enabled: true}"
-    problems.push_back(str(child.where(), ": unknown key ", key.substr(0, 200), hint));
+    const bool section = std::any_of(keys_.begin(), keys_.end(), [&](auto& k) { return is_below(k.key, key); });
+    if (section && child.kind == Kind::kMap) visit_unused(child, key, visit);
+    else if (!section || child.kind != Kind::kNull) visit(child, key, section);
   }
+}
+
+std::string Config::condition_of(const std::string& key) const {
+  std::string why;
+  for (const auto& k : keys_)
+    if (!k.condition.empty() && k.key == key && why.find(k.condition) == std::string::npos)
+      why += (why.empty() ? "" : " or ") + k.condition;
+  return why;
+}
+
+std::string Config::problem_of(const ConfigNode& node, const std::string& key, bool section) const {
+  if (const std::string why = condition_of(key); !why.empty())
+    return str(node.where(), ": ", key, ": key without effect in this run: it ", why);
+  if (section) return str(node.where(), ": ", key, " is a section: put its keys below it, indented");
+  std::vector<std::string> values, sections;
+  for (const auto& k : keys_) {
+    if (k.key.find('[') != std::string::npos) continue;
+    values.push_back(k.key);
+    if (size_t dot = k.key.rfind('.'); dot != std::string::npos) sections.push_back(k.key.substr(0, dot));
+  }
+  std::string hint = did_you_mean(key, node.kind == Kind::kMap ? sections : values);
+  if (hint.empty() && node.kind == Kind::kMap) hint = did_you_mean(key, values);  // "fp16: {enabled: true}"
+  return str(node.where(), ": unknown key ", key.substr(0, 200), hint);
+}
+
+std::vector<Config::WithoutEffect> Config::without_effect() const {
+  std::vector<WithoutEffect> out;
+  visit_unused(tree_.root(), "", [&](const ConfigNode& node, const std::string& key, bool) {
+    if (std::string why = condition_of(key); !why.empty()) out.push_back({key, node.where(), std::move(why)});
+  });
+  return out;
 }
 
 void Config::finish() const {
   trace_mark();
   std::vector<std::string> problems;
-  list_unused(tree_.root(), "", problems);
+  visit_unused(tree_.root(), "", [&](const ConfigNode& node, const std::string& key, bool section) {
+    problems.push_back(problem_of(node, key, section));
+  });
   if (problems.empty()) return;
   constexpr size_t kShown = 10;
   std::string message;

@@ -2,6 +2,7 @@
 // command. The structs that it fills belong to the caller and are accessed only during bind().
 #pragma once
 
+#include <functional>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -37,6 +38,13 @@ class Config {
   // with model.name: gpt".
   void know(const std::string& section, const std::vector<Field>& fields, const std::string& why);
 
+  // Of the keys that the file or an override gives, those that know() has declared and nothing has bound, in the order
+  // of the file. To be called after all bind() and know().
+  struct WithoutEffect {
+    std::string key, place, why;  // `why`: "has an effect only with optim.name: adam"
+  };
+  std::vector<WithoutEffect> without_effect() const;
+
   // To be called after all bind() and know(): throws ExitCode::kConfig listing every key that was not bound.
   void finish() const;
 
@@ -70,7 +78,11 @@ class Config {
   Value& bound(const std::string& key);
   const ConfigNode* node_at(const std::string& key) const;
   void document(const std::string& full_key, const Field& field, const std::string& why);
-  void list_unused(const ConfigNode& map, const std::string& prefix, std::vector<std::string>& problems) const;
+  // Calls `visit` with each key that is given and not bound, and whether it is a section's.
+  using VisitUnused = std::function<void(const ConfigNode& node, const std::string& key, bool section)>;
+  void visit_unused(const ConfigNode& map, const std::string& prefix, const VisitUnused& visit) const;
+  std::string condition_of(const std::string& key) const;  // by know(); empty: unknown
+  std::string problem_of(const ConfigNode& node, const std::string& key, bool section) const;
 
   ConfigTree tree_;
   std::vector<Value> values_;

@@ -429,6 +429,15 @@ std::unique_ptr<Settings> settings_of_checkpoint(const App& app, const Checkpoin
   return s;
 }
 
+std::vector<Config::WithoutEffect> keys_without_effect(const App& app, ConfigTree tree) {
+  const auto pretrained = take_model_of_folder(tree);
+  take_adapter_of_folder(tree, pretrained.get());
+  Settings s;
+  s.config = Config(std::move(tree));
+  bind_all(s, app, false);
+  return s.config.without_effect();
+}
+
 double deadline_of(const ConfigTree& tree) {
   Settings s;
   Config given(tree);

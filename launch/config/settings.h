@@ -152,6 +152,9 @@ std::unique_ptr<Settings> settings_of_checkpoint(const App& app, const Checkpoin
                                                  const std::vector<std::string>& overrides = {});
 // Of a model that another program saved (is_pretrained()), without data to train on.
 std::unique_ptr<Settings> settings_of_pretrained(const App& app, const std::string& path);
+// The keys of a configuration that another choice would use, such as another optimizer, and this one does not. Throws
+// ExitCode::kConfig where a value is wrong.
+std::vector<Config::WithoutEffect> keys_without_effect(const App& app, ConfigTree tree);
 // comm.deadline in seconds, for use before the number of ranks is known. Throws ExitCode::kConfig.
 double deadline_of(const ConfigTree& tree);
 // run.resume, likewise.

@@ -320,6 +320,25 @@ TEST(Config, EachOptimizerTakesItsOwnKeysAlone) {
   }
 }
 
+TEST(Config, KeysThatOnlyAnotherChoiceTakesAreFound) {
+  const auto found = [](const std::vector<std::string>& overrides) {
+    std::string out;
+    const ConfigTree tree =
+        ConfigTree::parse("optim: {name: sgd, beta1: 0.5, momentum: 0.1}\nmodel: {hidden: [3]}", "a.yaml", overrides);
+    for (const auto& k : keys_without_effect(builtin(), tree)) {
+      EXPECT_EQ(k.place, "a.yaml:" + std::string(k.key == "model.hidden" ? "2" : "1"));
+      EXPECT_TRUE(contains(k.why, k.key == "model.hidden" ? "model.name: " : "optim.name: ")) << k.why;
+      out += k.key + " ";
+    }
+    return out;
+  };
+  EXPECT_EQ(found({"model.name=mlp"}), "optim.beta1 ");
+  EXPECT_EQ(found({"model.name=mlp", "optim.name=adam"}), "optim.momentum ");
+  EXPECT_EQ(found({"model.name=gpt"}), "optim.beta1 model.hidden ");
+  EXPECT_EQ(found({"model.name=mlp", "optim.name=muon"}), "");
+  EXPECT_EQ(found({"model.name=mlp", "optim.beat1=1", "~optim.beta1"}), "");  // unknown ones are for Config::finish()
+}
+
 TEST(RunLength, AnEpochEndsWithAStepOfWhatIsLeft) {
   EXPECT_EQ(steps_of_samples(10, 10, 4), 3);
   EXPECT_EQ(steps_of_samples(20, 10, 4), 6);
