@@ -10,6 +10,7 @@
 #include "launch/cluster/submitted.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
+#include "launch/commands/sweep_options.h"
 #include "launch/commands/sweep_points.h"
 #include "launch/config/settings.h"
 #include "launch/config/sweep_grammar.h"
@@ -54,13 +55,17 @@ BatchJob job_of(const Arguments& a) {
 // Checks the run, or the points of the sweep, that the job is for; returns where its results are.
 std::string check_runs(const App& app, const Arguments& a, int ranks, BatchJob& job) {
   if (a.text("sweep").empty()) {
+    const std::vector<std::string> search = search_words(a);
+    require(search.empty(), ExitCode::kUsage, "submit: ", search.empty() ? "" : search[0],
+            " has an effect only with --sweep");
     std::shared_ptr<Settings> s = load_settings(app, ConfigTree::load(a.positional[0], a.rest()), ranks);
     const std::string dir = s->run.dir;
     ModelTrials().add(std::move(s), ranks, a.positional[0]);
     return dir;
   }
-  SweepSpec spec{a.positional[0], ranks, SweepGrid::parse(a.rest(), choices_of_keys(app)), {}};
-  check_points(app, spec);
+  SweepSpec spec = sweep_of(app, a, ranks);
+  const SweepPoints checked = check_points(app, spec);  // before ranking_of, since it notes what points leave out
+  ranking_of(a, *load_settings(app, ConfigTree::load(spec.file, spec.overrides(0)), ranks), checked.metrics);
   job.points = spec.grid.points();
   job.at_once = a.integer("at-once", 0);
   return a.text("sweep");
@@ -85,6 +90,7 @@ std::vector<std::string> job_command(const Arguments& a, const BatchJob& job, in
   } else {
     add({"sweep", a.positional[0]});
     add(a.rest());
+    add(search_words(a));
     add({"--dir", sweep, "--ranks", str(ranks)});
     add_time();
     add({"--array"});
@@ -122,31 +128,36 @@ void submit(const BatchJob& job, const std::string& dir, const std::string& scri
 }  // namespace
 
 std::vector<Command> submit_forms() {
-  return {
-      {"submit",
-       "submit FILE.yaml [key.path=value ...] --nodes N --ranks-per-node R --time 2:00:00 [options]",
-       "Writes a batch script that trains FILE.yaml, and submits it to Slurm or PBS. The script, the job's id and its\n"
-       "output are kept in RUN/job, where RUN is run.dir. Some time before the limit the run saves, and the job goes "
-       "back\n"
-       "into the queue and resumes, until all steps are done. `lockstep status`, `logs`, `cancel` and `top` take RUN.\n"
-       "The templates of the scripts are configs/cluster/slurm.sh and pbs.sh. PBS was only tried against a stand-in.",
-       {{"nodes", "machines", "N", "1"},
-        {"ranks-per-node", "ranks on each machine", "R", "1"},
-        {"cpus-per-rank", "cores of each rank", "C", "1"},
-        {"gpus-per-node", "GPUs of each machine", "G", "0"},
-        {"time", "limit: 2:00:00, 1-12:00:00, or minutes", "T", "1:00:00"},
-        {"warning", "seconds before the limit at which the run saves", "S", "120"},
-        {"restarts", "how often to come back within the job", "K", "3"},
-        {"option", "lines for the scheduler, separated by semicolons: --partition=long;--account=me", "LINES", ""},
-        {"setup", "shell commands before the run, such as: module load lockstep", "LINE", ""},
-        {"template", "another template", "FILE", ""},
-        {"sweep", "submit `lockstep sweep` with its results in this directory, as an array of jobs", "DIR", ""},
-        {"at-once", "with --sweep: jobs of the array at a time; 0: all", "N", "0"},
-        {"scheduler", "slurm or pbs; without it the one that is installed", "NAME", ""},
-        {"remote-shell", "see `lockstep launch`", "PROGRAM", ""},
-        {"interface", "see `lockstep launch`", "NAME", ""},
-        {"dry-run", "only print the script"}},
-       1}};
+  Command submit{
+      "submit",
+      "submit FILE.yaml [key.path=value ...] --nodes N --ranks-per-node R --time 2:00:00 [options]",
+      "Writes a batch script that trains FILE.yaml, and submits it to Slurm or PBS. The script, the job's id and its\n"
+      "output are kept in RUN/job, where RUN is run.dir. Some time before the limit the run saves, and the job goes "
+      "back\n"
+      "into the queue and resumes, until all steps are done. `lockstep status`, `logs`, `cancel` and `top` take RUN.\n"
+      "The templates of the scripts are configs/cluster/slurm.sh and pbs.sh. PBS was only tried against a stand-in.",
+      {{"nodes", "machines", "N", "1"},
+       {"ranks-per-node", "ranks on each machine", "R", "1"},
+       {"cpus-per-rank", "cores of each rank", "C", "1"},
+       {"gpus-per-node", "GPUs of each machine", "G", "0"},
+       {"time", "limit: 2:00:00, 1-12:00:00, or minutes", "T", "1:00:00"},
+       {"warning", "seconds before the limit at which the run saves", "S", "120"},
+       {"restarts", "how often to come back within the job", "K", "3"},
+       {"option", "lines for the scheduler, separated by semicolons: --partition=long;--account=me", "LINES", ""},
+       {"setup", "shell commands before the run, such as: module load lockstep", "LINE", ""},
+       {"template", "another template", "FILE", ""},
+       {"sweep", "submit `lockstep sweep` with its results in this directory, as an array of jobs", "DIR", ""},
+       {"at-once", "with --sweep: jobs of the array at a time; 0: all", "N", "0"},
+       {"scheduler", "slurm or pbs; without it the one that is installed", "NAME", ""},
+       {"remote-shell", "see `lockstep launch`", "PROGRAM", ""},
+       {"interface", "see `lockstep launch`", "NAME", ""},
+       {"dry-run", "only print the script"}},
+      1};
+  for (Option o : search_options()) {
+    o.help = "with --sweep: " + o.help;
+    submit.options.push_back(std::move(o));
+  }
+  return {submit};
 }
 
 int submit_command(const App& app, const std::vector<std::string>& given) {

@@ -20,6 +20,7 @@ class ModelTrials {
   // Throws what a run of `ranks` ranks would where model, data and options do not fit together. Data that cannot be
   // opened is warned of, beginning with `what`: it may be there when the run begins.
   void add(std::shared_ptr<Settings> settings, int ranks, const std::string& what);
+  const std::vector<Metric>& metrics() const { return metrics_; }  // that the first model is measured by
 
  private:
   struct Opened {
@@ -31,14 +32,19 @@ class ModelTrials {
 
   std::map<std::string, Opened> opened_;  // by what names the data
   std::set<std::string> done_;            // what shapes the models
+  std::vector<Metric> metrics_;
 };
 
 struct SweepPoints {
   std::string configuration;      // hash of what shapes the results of all points, and of how far they train
   std::vector<DataOptions> data;  // of each point
+  std::vector<int64_t> steps;     // of each point; 0: only its data tells, which cannot be opened
+  std::vector<Metric> metrics;    // that the first point whose model was built measures; empty: none was
 };
 
-// Throws ExitCode::kUsage where run.dir is swept, and what a point's configuration or model throws, naming the point.
-SweepPoints check_points(const App& app, const SweepSpec& spec);
+// Notes in spec.without the keys that have no effect at some of the points but have one at others, as those of an
+// optimizer where optim.name is swept, and warns of them. Throws ExitCode::kUsage where run.dir is swept, and what a
+// point's configuration or model throws, naming the point.
+SweepPoints check_points(const App& app, SweepSpec& spec);
 
 }  // namespace lockstep

@@ -11,11 +11,19 @@
 #include "core/base/plain_file.h"
 #include "core/io/json.h"
 #include "launch/artifacts/run_dir.h"
+#include "launch/commands/sweep_halving.h"
 #include "launch/config/sweep_grammar.h"
 
 namespace lockstep {
 
-// What must be the same for a sweep to go on.
+// By what the points are ranked: a measure of the validation, or the training loss where there is none.
+struct SweepRanking {
+  std::string metric = "loss";
+  bool highest = false;  // whether higher is better
+  bool by_best = false;  // by the best value of a run; otherwise by the last one
+};
+
+// What must be the same for a sweep to go on, but for the ranking without halving.
 struct SweepSpec {
   std::string file;
   int ranks = 1;
@@ -23,18 +31,34 @@ struct SweepSpec {
   std::string configuration;  // hash of what shapes the results of all points
   // The dataset files and their identities (data/streams/data_identity.h), as they were when the sweep began.
   std::map<std::string, std::string> data = {};
+  std::optional<SweepDraws> draws = {};  // of a random search
+  std::optional<Halving> halving = {};
+  SweepRanking ranking = {};
+  std::vector<std::string> for_ranking = {};           // overrides with which every point measures the metric
+  std::vector<std::vector<std::string>> without = {};  // keys that are left out at each point; empty: none
+
+  std::vector<std::string> overrides(int64_t point) const;
+};
+
+struct RungEnd {
+  int64_t steps = 0;
+  std::optional<double> value;  // by which the points are ranked
 };
 
 struct PointEnd {
-  int code = 0;        // exit code
-  double seconds = 0;  // of all its starts
+  int code = 0;                     // exit code; 0 also where a rung ended as planned
+  double seconds = 0;               // of all its starts
+  std::vector<RungEnd> rungs = {};  // that it has trained to
+
+  bool reached(int64_t steps) const;  // a rung of so many
 };
 
 struct PointResult {
   int64_t point = 0;
   std::optional<PointEnd> end;       // absent: never ended by itself
-  std::optional<double> loss, best;  // of the last measurement, the lowest; of finite values
-  bool validation = false;           // losses of the validation part; otherwise of training steps
+  std::optional<double> loss, best;  // of the last measurement, the lowest (or highest, by the ranking); finite ones
+  std::optional<double> metric, best_metric;  // the same of the ranking's metric, where that is not the loss
+  bool validation = false;                    // losses of the validation part; otherwise of training steps
   int64_t steps = 0;
 };
 
@@ -58,8 +82,13 @@ class SweepRecord {
   std::optional<PointEnd> end_of(int64_t point) const;
   void write_end(int64_t point, const PointEnd& end) const;
 
-  PointResult result(int64_t point) const;
-  std::vector<PointResult> results() const;  // the lowest loss first; points without one last
+  // `until`: of the steps up to this one; negative: of all.
+  PointResult result(int64_t point, int64_t until = -1) const;
+  std::optional<double> value(const PointResult& result) const;  // by which it is ranked
+  // The best first, with halving those of a later rung before those of an earlier one; points without a value last.
+  std::vector<PointResult> results() const;
+  std::vector<std::string> metrics() const;  // that validations of the points have measured, sorted
+  void set_ranking(const SweepRanking& ranking) { spec_.ranking = ranking; }
   // Writes the results to sweep.json and sweep.csv.
   void write(const std::vector<PointResult>& results) const;
   std::string table(const std::vector<PointResult>& results) const;
@@ -68,6 +97,9 @@ class SweepRecord {
  private:
   std::string path() const { return dir_ + "/sweep.json"; }
   JsonObject head() const;
+  JsonText ranking_json() const;
+  void read_ranking(const JsonObject& there);
+  void require_same_sweep(const JsonObject& there) const;
   void read_data(const JsonObject& there);
   std::vector<std::vector<std::string>> cells(const std::vector<PointResult>& results, bool exact) const;
   void lock(bool together);

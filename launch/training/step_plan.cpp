@@ -89,12 +89,13 @@ StepPlan plan_step(const Settings& settings, SharedData& data, int ranks, Planne
   return plan;
 }
 
-void try_build(const Settings& settings, const Datasets& data, int ranks) {
+std::vector<Metric> try_build(const Settings& settings, const Datasets& data, int ranks) {
   Stream stream(new_meta_device(), Stream::Mode::kInline);
   const WithStream with(stream);
   const auto comm = make_plan_communicator(0, ranks, group_of(settings, ranks));
   const Trainer trainer(settings, data, *comm);
   try_pass(settings, data.train->spec());
+  return trainer.placed().metrics();
 }
 
 int64_t memory_of(const StepPlan& plan, bool on_cpu) { return device_peak(plan.stats) + (on_cpu ? plan.copy : 0); }

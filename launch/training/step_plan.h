@@ -37,7 +37,8 @@ StepPlan plan_step(const Settings& settings, SharedData& data, int ranks, Planne
 
 // Builds what rank 0 of such a run has, on a device without bytes, and lets a micro-batch pass through the model.
 // Throws what a run would where model, data and options do not fit together. `settings` and data as for plan_step.
-void try_build(const Settings& settings, const Datasets& data, int ranks);
+// Returns what evaluations of it measure.
+std::vector<Metric> try_build(const Settings& settings, const Datasets& data, int ranks);
 
 // The part of a memory that a plan may take: the rest is for what it does not count, which is scratch memory of
 // kernels, and what the system or a GPU's driver takes.

@@ -44,7 +44,7 @@ cp kept.yaml text.yaml
 refuses "a bad point is named" 78 'point 001 \(optim.lr=x\): .*optim.lr: expected a number' lockstep sweep text.yaml optim.lr=0.1,x --dir bad
 refuses "a key that is not there" 78 'point 000 \(optim.lrr=1\): .*optim.lrr' lockstep sweep text.yaml optim.lrr=1,2 --dir bad
 refuses "an open bracket" 64 "sweep: seed=\[1,2: a bracket is not closed" lockstep sweep text.yaml 'seed=[1,2' --dir bad
-refuses "a sampler" 64 'sweep: optim.lr=interval\(0,1\): .* needs a sampler' lockstep sweep text.yaml 'optim.lr=interval(0,1)' --dir bad
+refuses "an interval without --random" 64 'sweep: optim.lr=interval\(0,1\): an interval has values to draw' lockstep sweep text.yaml 'optim.lr=interval(0,1)' --dir bad
 refuses "too many" 64 'sweep: more than 10000 points' lockstep sweep text.yaml 'seed=range(101)' 'train.steps=range(100)' --dir bad
 refuses "the run directory" 64 'sweep: run.dir cannot be swept' lockstep sweep text.yaml run.dir=a,b
 refuses "no such point" 64 '--array 2: must be 0 to 1' lockstep sweep text.yaml seed=1,2 --array 2 --dir bad
