@@ -7,7 +7,6 @@ constexpr std::string_view kOfOnePass =
     "it counts the samples of one forward pass; batch.global those of a step over all ranks";
 constexpr std::string_view kMicroBatches =
     "a step has batch.global / batch.micro micro-batches, shared among the ranks";
-constexpr std::string_view kEpochs = "N epochs are N x training samples / batch.global steps";
 constexpr std::string_view kStages = "stages 0 to 3 are none, optimizer, gradients and parameters";
 constexpr std::string_view kRanks =
     "the number of ranks is no key: give --ranks N, or start them with `lockstep launch`";
@@ -64,13 +63,9 @@ constexpr OtherName kOtherNames[] = {
     {"num_iterations", "train.steps"},
     {"train_iters", "train.steps"},
     {"epochs", "train.epochs"},
-    {"epochs", "train.steps", kEpochs},
     {"max_epochs", "train.epochs"},
-    {"max_epochs", "train.steps", kEpochs},
     {"num_epochs", "train.epochs"},
-    {"num_epochs", "train.steps", kEpochs},
     {"num_train_epochs", "train.epochs"},
-    {"num_train_epochs", "train.steps", kEpochs},
     // schedule
     {"warmup_steps", "schedule.warmup"},
     {"warmup_iters", "schedule.warmup"},

