@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2016  # backticks are Markdown's
-# Checks that what the pages (README.md, CONTRIBUTING.md, docs/*.md and two beside what they describe) name exists: links and their
+# Checks that what the pages (README.md, CONTRIBUTING.md, docs/*.md, the tutorials and two beside what they describe) name exists: links and their
 # headings, files, `file:function`, commands of lockstep with their options, configuration keys. Usage: docs_test.sh LOCKSTEP REPOSITORY
 set -uo pipefail
 lockstep=$(realpath "$1")
 cd "$2" || exit 1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-pages=(README.md CONTRIBUTING.md docs/*.md data/FORMAT.md tests/bench/RESULTS.md)
+pages=(README.md CONTRIBUTING.md docs/*.md docs/tutorials/*.md data/FORMAT.md tests/bench/RESULTS.md)
 rooms='core|comm|sharding|optim|data|launch|configs|tests|scripts|docs'
 failed=0 checked=0
 problem() { # PAGE message
