@@ -80,6 +80,7 @@ constexpr OtherName kOtherNames[] = {
     {"lr_scheduler_type", "schedule.name"},
     {"lr_decay_iters", "schedule.steps"},
     // evaluation and checkpoints
+    {"class_weight", "train.class_weights"},
     {"training", "train"},
     {"trainer", "train"},
     {"label_smoothing_factor", "train.label_smoothing"},
