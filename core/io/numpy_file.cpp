@@ -158,20 +158,25 @@ struct NpzWriter::State {
 NpzWriter::NpzWriter(const std::string& path) : state_(new State{ZipWriter(path)}) {}
 NpzWriter::~NpzWriter() = default;
 
-void NpzWriter::begin(const std::string& name, const Shape& shape) {
+std::string numpy_head(std::string_view type, const Shape& shape) {
   std::string extents;
   for (int64_t extent : shape) extents += str(extents.empty() ? "" : ", ", extent);
   if (shape.rank() == 1) extents += ",";
-  std::string header = str("{'descr': '<f4', 'fortran_order': False, 'shape': (", extents, "), }");
+  std::string header =
+      str("{'descr': '", type == "u1" ? "|" : "<", type, "', 'fortran_order': False, 'shape': (", extents, "), }");
   header.resize(static_cast<size_t>(round_up(10 + static_cast<int64_t>(header.size()) + 1, 64) - 11), ' ');
   header += '\n';
   const auto length = narrow<uint16_t>(header.size());
-  const char version[] = {1, 0};
-  state_->zip.begin(str(name, kNpyEnding), static_cast<int64_t>(10 + header.size()) + shape.numel() * 4);
-  state_->zip.write(kNpyMagic.data(), 6);
-  state_->zip.write(version, 2);
-  state_->zip.write(&length, 2);
-  state_->zip.write(header.data(), length);
+  std::string out(kNpyMagic);
+  out += {1, 0};  // the version
+  out.append(reinterpret_cast<const char*>(&length), sizeof length);
+  return out + header;
+}
+
+void NpzWriter::begin(const std::string& name, const Shape& shape) {
+  const std::string head = numpy_head("f4", shape);
+  state_->zip.begin(str(name, kNpyEnding), std::ssize(head) + shape.numel() * 4);
+  state_->zip.write(head.data(), std::ssize(head));
 }
 
 void NpzWriter::write(const float* values, int64_t count) { state_->zip.write(values, count * 4); }

@@ -51,6 +51,10 @@ class NumpyFile {
   std::vector<std::string> names_;
 };
 
+// What stands in a .npy file before the elements, which follow in C order, little-endian. `type`: kind and bytes of an
+// element, "f4".
+std::string numpy_head(std::string_view type, const Shape& shape);
+
 // Writes an archive of uncompressed fp32 arrays, as numpy.savez does; it appears when it is complete, by PendingFile
 // (core/io/pending_file.h), whose errors it throws.
 class NpzWriter {

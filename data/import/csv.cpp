@@ -11,8 +11,8 @@ constexpr size_t kCsvBlock = 1 << 20;
 constexpr int64_t kMostRowBytes = 16 << 20;
 }  // namespace
 
-CsvReader::CsvReader(const std::string& path, char separator, TextEncoding encoding)
-    : input_(path), separator_(separator), encoding_(encoding) {
+CsvReader::CsvReader(const std::string& path, char separator, TextEncoding encoding, const std::string& name)
+    : input_(path, name), separator_(separator), encoding_(encoding) {
   fill();
   if (block_.starts_with("\xEF\xBB\xBF")) in_block_ = 3, at_ = 3;
 }

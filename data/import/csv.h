@@ -15,8 +15,9 @@ namespace lockstep {
 // with \n or \r\n. A byte order mark (UTF-8) at the beginning is skipped, and so are empty lines.
 class CsvReader {
  public:
-  // Throws ExitCode::kMissingInput or kBadData.
-  CsvReader(const std::string& path, char separator, TextEncoding encoding = TextEncoding::kUtf8);
+  // Throws ExitCode::kMissingInput or kBadData. `name`: for messages; empty: the path.
+  CsvReader(const std::string& path, char separator, TextEncoding encoding = TextEncoding::kUtf8,
+            const std::string& name = {});
   // The next row; false at the end. Throws kBadData naming file and line: for a row that has not as many cells as the
   // first, a quote within or after a cell that is not doubled, a quote that is never closed, bytes of zero, bytes that
   // are no characters in the encoding (with their offset), or a row of more than 16 MiB.

@@ -35,6 +35,9 @@ struct ImportOptions {
   // (data/samples/schema.h), so that what was trained on it can be measured on the output. What it does not have is
   // kBadData.
   std::shared_ptr<const LikeData> like = {};
+  // Samples that are only predicted: targets are not read, and label 0 stands in the place of each. With `like`. The
+  // order is that of the input, and what becomes of a sample does not depend on the others.
+  bool without_targets = false;
 };
 
 // All import functions throw ExitCode::kMissingInput, kBadData (naming the file and the byte or index), kOutputLocked
@@ -130,11 +133,12 @@ struct TableOptions {
   // With ImportOptions::like: a category that the earlier table has not is as a missing value; of a column that had
   // none there, none of its features is 1. Otherwise it is an error.
   bool unknown_is_missing = false;
+  std::string name = {};  // of the table, for messages; empty: its path
 };
-// A CSV or TSV file whose first row names the columns. A first column without a name, as the index that pandas writes,
-// is left out with a warning. A column of numbers is a feature, normalised to mean 0 and
-// standard deviation 1; one of other texts has a feature for each of them, which is 1 where it stands and 0 elsewhere.
-// A cell without a value is an error without fill_missing.
+// A CSV or TSV file whose first row names the columns, or JSON lines (data/import/table_reader.h). A first column
+// without a name, as the index that pandas writes, is left out with a warning. A column of numbers is a feature,
+// normalised to mean 0 and standard deviation 1; one of other texts has a feature for each of them, which is 1 where it
+// stands and 0 elsewhere. A cell without a value is an error without fill_missing.
 void import_csv(const std::string& table, const std::string& output, const TableOptions& columns,
                 const ImportOptions& options = {});
 
@@ -142,7 +146,7 @@ void import_csv(const std::string& table, const std::string& output, const Table
 // floating-point numbers within [0, 1] (stored to the nearest 1/255), [n, height, width], [n, height, width, channels]
 // or [n, channels, height, width] (data/images/image_layout.h), or features, numbers [n, features], which are
 // normalised; and labels, integers or truths [n] or [n, 1], or numbers that a regression predicts, floating-point
-// likewise.
+// likewise. `labels` is not read with ImportOptions::without_targets.
 void import_npy(const std::string& samples, const std::string& labels, const std::string& output,
                 const ImportOptions& options = {}, ImageLayout layout = ImageLayout::kByShape);
 // The same of arrays in one archive (.npz); empty names stand for x and y, or x_train and y_train.

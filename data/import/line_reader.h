@@ -13,7 +13,8 @@ class LineReader {
  public:
   static constexpr size_t kLongestLine = 64 << 20;  // bytes
 
-  explicit LineReader(const std::string& path) : input_(path) {}
+  // `name`: for messages; empty: the path.
+  explicit LineReader(const std::string& path, const std::string& name = {}) : input_(path, name) {}
   // The next line, without its end (LF or CR LF); it stays valid until the next call. Of a line longer than
   // kLongestLine nothing but its beginning is kept: too_long() is then true. False at the end.
   bool next(std::string_view& line);

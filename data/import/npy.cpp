@@ -231,9 +231,10 @@ class ArrayImport {
     }
     for (FeatureMoments& m : moments) {
       m.settle();
+      const size_t feature = header.mean.size();
       header.mean.push_back(m.mean);
       header.stddev.push_back(m.scale());
-      header.offset.push_back(m.offset(m.mean, m.scale()));
+      header.offset.push_back(options_.without_targets ? given_offset(feature) : m.offset(m.mean, m.scale()));
       if (m.beyond_doubles())
         warn_of_lost_bits(array_.place(), str("feature ", header.mean.size() - 1), m.largest, m.scale());
     }
@@ -252,6 +253,11 @@ class ArrayImport {
     if (std::all_of(header.offset.begin(), header.offset.end(), [](double o) { return o == 0; })) header.offset.clear();
   }
 
+  // So that it does not depend on the other rows.
+  double given_offset(size_t feature) const {
+    const DataSchema& of = options_.like->schema;
+    return feature < of.mean.size() ? of.mean[feature] : 0.0;
+  }
   void progress(int64_t rows) const {
     if (options_.progress) options_.progress(rows, count_);
   }
@@ -289,6 +295,22 @@ void import_arrays(const Numbers& samples, const Numbers& labels, const std::str
   pending.commit();
 }
 
+void import_array_alone(const Numbers& samples, const std::string& output, const ImportOptions& options,
+                        ImageLayout layout) {
+  check(options.like != nullptr, "samples without targets are like other data");
+  PartialOutput pending(output, options.force);
+  Hdf5File file = Hdf5File::create(pending.dataset());
+  DatasetHeader header;
+  header.classes = 1;
+  ArrayImport(samples, options, layout).write(file, header);
+  std::vector<int32_t> labels(static_cast<size_t>(samples.shape()[0]), 0);
+  fit_to(header, labels, *options.like, samples.place());
+  write_labels(file, labels, header);
+  write_dataset_header(file, header);
+  file.close();
+  pending.commit();
+}
+
 // `given`, or the first of `usual` that is there.
 std::string name_in(const NumpyFile& file, const std::string& path, const std::string& given,
                     std::initializer_list<std::string> usual, std::string_view option) {
@@ -317,7 +339,9 @@ void import_npy(const std::string& samples, const std::string& labels, const std
             ": is an archive (.npz); give it alone, or two .npy files");
     return file;
   };
-  const NumpyFile x = open(samples), y = open(labels);
+  const NumpyFile x = open(samples);
+  if (options.without_targets) return import_array_alone({x, ""}, output, options, layout);
+  const NumpyFile y = open(labels);
   import_arrays({x, ""}, {y, ""}, output, options, layout);
 }
 

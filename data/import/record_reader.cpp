@@ -18,18 +18,18 @@ bool begins_with_bracket(std::string_view text) {
 
 }  // namespace
 
-RecordReader::RecordReader(const std::string& path, int64_t byte, int64_t number) {
+RecordReader::RecordReader(const std::string& path, int64_t byte, int64_t number, const std::string& name) {
   std::string head(4096, '\0');
   if (path != "-") {
-    InputStream input(path);
+    InputStream input(path, name);
     head.resize(input.read(head.data(), head.size()));
   }
   if (path == "-" || !begins_with_bracket(head)) {
-    lines_.emplace(path);
+    lines_.emplace(path, name);
     lines_->skip_to(byte, number);
     return;
   }
-  list_.emplace(path);
+  list_.emplace(path, name);
   list_->skip(byte);
   taken_ = byte, line_ = number + 1;
   begun_ = byte > 0;

@@ -14,7 +14,8 @@ namespace lockstep {
 class RecordReader {
  public:
   // `byte`, `number`: where to go on, as taken() and number() said of a record; 0: at the beginning.
-  RecordReader(const std::string& path, int64_t byte, int64_t number);
+  // `name`: for messages; empty: the path.
+  RecordReader(const std::string& path, int64_t byte, int64_t number, const std::string& name = {});
   // The text of the next record, without a byte order mark; blank lines are no records. It stays valid until the next
   // call. False at the end. Throws ExitCode::kBadData naming file and line for a list that is none: an
   // element of no characters, something behind its end, or no end.

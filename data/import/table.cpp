@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -11,11 +9,12 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/io/json.h"
-#include "data/import/csv.h"
 #include "data/import/import.h"
 #include "data/import/import_threads.h"
 #include "data/import/in_order.h"
 #include "data/import/other_formats.h"
+#include "data/import/table_cells.h"
+#include "data/import/table_reader.h"
 #include "data/samples/channel_sums.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/header_parts.h"
@@ -25,65 +24,6 @@
 
 namespace lockstep {
 namespace {
-
-std::string_view without_spaces(std::string_view cell) {
-  const size_t begin = cell.find_first_not_of(' ');
-  return begin == cell.npos ? "" : cell.substr(begin, cell.find_last_not_of(' ') - begin + 1);
-}
-
-// The number that a cell is, spaces around it aside; nothing where it is none. `comma`: where others have a point.
-std::optional<double> number_in(std::string_view cell, bool comma) {
-  cell = without_spaces(cell);
-  std::string with_point;
-  if (comma && cell.find_first_of(".,") != cell.npos) {
-    if (cell.find('.') != cell.npos) return std::nullopt;
-    with_point = cell;
-    with_point[cell.find(',')] = '.';
-    cell = with_point;
-  }
-  if (cell.empty()) return std::nullopt;
-  if (cell.size() > 1 && cell[0] == '+' && cell[1] != '-') cell.remove_prefix(1);
-  double value = 0;
-  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-  if (end != cell.data() + cell.size()) return std::nullopt;
-  return error == std::errc() ? value : std::numeric_limits<double>::infinity();
-}
-
-bool is_float(const std::optional<double>& number) {
-  return number && std::abs(*number) <= std::numeric_limits<float>::max();
-}
-
-// The texts of cells that stand for no value, spaces around them aside: those that are named, or the ones of pandas'
-// read_csv and "?"; and the numbers that these are.
-class MissingTexts {
- public:
-  explicit MissingTexts(const std::vector<std::string>& named, bool comma) : comma_(comma) {
-    constexpr const char* kUsual[] = {"#N/A",   "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "-NaN", "-nan",
-                                      "1.#IND", "1.#QNAN",  "<NA>", "N/A",     "NA",       "NULL", "NaN",
-                                      "None",   "n/a",      "nan",  "null",    "?"};
-    if (named.empty()) texts_.insert(std::begin(kUsual), std::end(kUsual));
-    for (const std::string& text : named) {
-      texts_.emplace(without_spaces(text));
-      const std::optional<double> number = number_in(text, comma);
-      if (number && std::isfinite(*number)) numbers_.insert(*number);
-    }
-    for (const std::string& text : texts_)
-      if (!text.empty()) begins_[static_cast<uint8_t>(text[0])] = true;
-  }
-  bool holds(std::string_view cell) const {
-    cell = without_spaces(cell);
-    if (cell.empty()) return true;
-    if (begins_[static_cast<uint8_t>(cell[0])] && texts_.contains(cell)) return true;
-    const std::optional<double> number = numbers_.empty() ? std::nullopt : number_in(cell, comma_);
-    return number && numbers_.contains(*number);
-  }
-
- private:
-  bool comma_;
-  std::set<std::string, std::less<>> texts_;
-  std::set<double> numbers_;
-  std::array<bool, 256> begins_{};  // whether one of the texts begins with this byte
-};
 
 // What the first pass finds out of a column. It is one of numbers until a cell is none.
 struct Column {
@@ -99,6 +39,7 @@ struct Column {
   int64_t unknown = 0, unknown_line = 0;  // of values that are no category of ImportOptions::like, and the first
   FeatureMoments moments;
   bool given = false;           // by ImportOptions::like, and so are
+  bool filled = false;          // missing values
   double mean = 0, std = 1;     // of numbers; otherwise set when all rows were seen
   double offset = 0;            // DatasetHeader::offset, of numbers; likewise
   std::set<std::string> texts;  // numbers' too, as long as there are few: the column may yet turn out as categories
@@ -124,23 +65,23 @@ struct TableRows {
 };
 
 constexpr size_t kRowBytesAtOnce = 256 << 10;
+constexpr size_t kNoColumn = SIZE_MAX;
 
 class TableImport {
  public:
   TableImport(const std::string& path, const TableOptions& options, const ImportOptions& import)
-      : path_(path),
+      : file_{path, options.name, options.encoding, options.delimiter},
+        path_(options.name.empty() ? path : options.name),
         options_(options),
         import_(import),
         threads_(import_threads(import)),
         missing_(options.missing, options.decimal_comma) {
-    CsvReader rows(path, csv_separator(path, options.delimiter), options.encoding);
-    std::vector<std::string> cells;
-    require(rows.next(cells), ExitCode::kBadData, path, ": is empty; the first row names the columns");
-    name_columns(cells);
+    const auto rows = open_table(file_);
+    name_columns(rows->names());
     if (!import.like) choose_columns();
     else take_columns_of(*import.like);
     in_order<TableRows>(
-        threads_, [&](TableRows& some) { return next(rows, some); },
+        threads_, [&](TableRows& some) { return next(*rows, some); },
         [&](TableRows& some, int) {
           for (const TableRows::Row& row : some.rows)
             for (const std::string& cell : row.cells) some.numbers.push_back(number_of(cell));
@@ -148,10 +89,10 @@ class TableImport {
         [&](TableRows& some) {
           const std::optional<double>* numbers = some.numbers.data();
           for (const TableRows::Row& row : some.rows) look_at(row.line, row.cells, numbers), numbers += columns_.size();
-          progress(some.done / 2, rows.size());
+          progress(some.done / 2, rows->size());
         });
-    require(count_ > 0, ExitCode::kBadData, path, ": has no rows below the names of the columns");
-    hash_ = rows.hash();
+    require(count_ > 0, ExitCode::kBadData, path_, ": has no rows below the names of the columns");
+    hash_ = rows->hash();
     conclude();
   }
 
@@ -159,26 +100,24 @@ class TableImport {
     header.kind = DataKind::kTable;
     header.images = {count_, features_};
     header.class_names = class_names_;
-    header.classes = static_cast<int64_t>(class_names_.size());
+    header.classes = has_target() ? static_cast<int64_t>(class_names_.size()) : 1;
     header.columns = described();
     int64_t done = 0;
     ChunkWriter writer(file, "features", StoredType::kFloat32, header.images, images_per_chunk(4 * features_));
     std::vector<int32_t> labels;
     std::vector<double> numbers;
-    CsvReader rows(path_, csv_separator(path_, options_.delimiter), options_.encoding);
-    std::vector<std::string> names;
-    rows.next(names);
+    const auto rows = open_table(file_);
     in_order<TableRows>(
-        threads_, [&](TableRows& some) { return next(rows, some); }, [&](TableRows& some, int) { make(some); },
+        threads_, [&](TableRows& some) { return next(*rows, some); }, [&](TableRows& some, int) { make(some); },
         [&](TableRows& some) {
           done += static_cast<int64_t>(some.rows.size());
           require_same_pass(done <= count_, path_);
           writer.append(some.features.data(), static_cast<int64_t>(some.rows.size()));
           labels.insert(labels.end(), some.labels.begin(), some.labels.end());
           numbers.insert(numbers.end(), some.targets.begin(), some.targets.end());
-          progress((rows.size() + some.done) / 2, rows.size());
+          progress((rows->size() + some.done) / 2, rows->size());
         });
-    require_same_pass(done == count_ && rows.hash() == hash_, path_);
+    require_same_pass(done == count_ && rows->hash() == hash_, path_);
     header.hashes = writer.finish();
     if (regression()) {
       if (!import_.like) warn_of_order(numbers);  // what is like other data is seldom split
@@ -199,16 +138,21 @@ class TableImport {
  private:
   std::optional<double> number_of(std::string_view cell) const { return number_in(cell, options_.decimal_comma); }
 
-  bool regression() const { return !options_.target.empty(); }
+  bool has_target() const { return !import_.without_targets; }
+  bool regression() const { return has_target() && !options_.target.empty(); }
 
   void progress(int64_t done, int64_t total) const {
     if (import_.progress) import_.progress(done, total);
   }
 
-  size_t column(const std::string& name) const {
+  size_t find_column(const std::string& name) const {
     const auto found = std::find_if(columns_.begin(), columns_.end(), [&](const Column& c) { return c.name == name; });
-    require(found != columns_.end(), ExitCode::kBadData, path_, ":1: has no column '", name, "'");
-    return static_cast<size_t>(found - columns_.begin());
+    return found == columns_.end() ? kNoColumn : static_cast<size_t>(found - columns_.begin());
+  }
+  size_t column(const std::string& name) const {
+    const size_t found = find_column(name);
+    require(found != kNoColumn, ExitCode::kBadData, path_, ":1: has no column '", name, "'");
+    return found;
   }
 
   void name_columns(const std::vector<std::string>& names) {
@@ -221,6 +165,7 @@ class TableImport {
       columns_.emplace_back().name = name;
       columns_.back().index = index;
     }
+    if (!has_target()) return;
     if (columns_[0].index)
       log_warning(str(path_, ":1: the first column has no name, as the index that pandas writes: it is left out; give ",
                       "it a name to import it"));
@@ -240,8 +185,12 @@ class TableImport {
     const DataSchema& of = like.schema;
     require(of.kind != DataKind::kTable || !of.mean.empty(), ExitCode::kBadData, like.name,
             ": was trained on several files, each normalised by its own statistics; name one of these files in --like");
-    const bool fits = of.kind == DataKind::kTable && !of.columns.empty() && (regression() || !of.class_names.empty()) &&
-                      (of.target == TargetKind::kNumbers) == regression();
+    const bool named = of.kind == DataKind::kTable && !of.columns.empty();
+    require(named || has_target(), ExitCode::kBadData, like.name,
+            ": does not know the names of its columns, as it was trained on no table that was imported from a CSV "
+            "file: give an array (.npy) or a dataset");
+    const bool fits = !has_target() || (named && (regression() || !of.class_names.empty()) &&
+                                        (of.target == TargetKind::kNumbers) == regression());
     require(fits, ExitCode::kBadData, like.name, ": is no table with ", regression() ? "numbers as targets" : "labels",
             " that was imported from a CSV file");
     for (Column& c : columns_) c.used = false;
@@ -250,11 +199,16 @@ class TableImport {
     };
     size_t feature = 0;
     for (const TableColumn& given : parse_columns(of.columns, like.name)) {
-      if (given.type == TableColumn::Type::kTarget) continue;
+      if (given.type == TableColumn::Type::kTarget) {
+        if (!has_target() && find_column(given.name) != kNoColumn)
+          log_info(str(path_, ":1: column '", given.name, "' is what ", like.name, " predicts: it is not read"));
+        continue;
+      }
       const size_t i = column(given.name);
       Column& c = columns_[i];
       damaged(i != target_ && !c.used && feature < of.mean.size());
       c.used = c.given = true;
+      c.filled = options_.fill_missing || (!has_target() && given.missing > 0);
       c.categories = given.type == TableColumn::Type::kCategory;
       c.mean = of.mean[feature], c.std = of.stddev[feature];
       if (given.missing_texts) {
@@ -269,7 +223,7 @@ class TableImport {
     labels_.insert(of.class_names.begin(), of.class_names.end());
   }
 
-  int64_t next(CsvReader& rows, TableRows& out) const {
+  static int64_t next(TableReader& rows, TableRows& out) {
     size_t bytes = 0;
     std::vector<std::string> cells;
     while (bytes < kRowBytesAtOnce && rows.next(cells)) {
@@ -291,40 +245,53 @@ class TableImport {
     some.features.resize(some.rows.size() * static_cast<size_t>(features_));
     float* features = some.features.data();
     for (const TableRows::Row& row : some.rows) {
-      const std::string& target = row.cells[target_];
-      const auto label = classes_.find(target);
-      const std::optional<double> number = number_of(target);
-      const bool same = (regression() ? is_float(number) : label != classes_.end()) && fill(row.cells, features);
-      require_same_pass(same, str(path_, ":", row.line));
-      if (regression()) some.targets.push_back(*number);
-      else some.labels.push_back(label->second);
+      require_same_pass(take_target(row.cells, some) && fill(row.cells, features), str(path_, ":", row.line));
       features += features_;
     }
   }
 
-  // `numbers`: what number_in() finds in the cells.
-  void look_at(int64_t line, const std::vector<std::string>& cells, const std::optional<double>* numbers) {
-    // Called for each cell, so messages are made only where they are needed.
-    const auto refuse = [&](const Column& c, const auto&... why) {
-      throw Error(ExitCode::kBadData, str(path_, ":", line, ": column '", c.name, "' ", why...));
-    };
-    ++count_;
-    const std::string& target = cells[target_];
-    const Column& of_target = columns_[target_];
+  // False where a cell is not as the first pass found it.
+  bool take_target(const std::vector<std::string>& cells, TableRows& some) const {
+    if (!has_target()) return some.labels.push_back(0), true;
+    if (regression()) {
+      const std::optional<double> number = number_of(cells[target_]);
+      some.targets.push_back(number.value_or(0));
+      return is_float(number);
+    }
+    const auto label = classes_.find(cells[target_]);
+    if (label == classes_.end()) return false;
+    some.labels.push_back(label->second);
+    return true;
+  }
+
+  // Called where a cell is wrong only, so that messages are made only where they are needed.
+  template <class... Why>
+  [[noreturn]] void refuse(int64_t line, const Column& c, const Why&... why) const {
+    throw Error(ExitCode::kBadData, str(path_, ":", line, ": column '", c.name, "' ", why...));
+  }
+
+  void look_at_target(int64_t line, const std::string& target, const std::optional<double>& number) {
+    const Column& c = columns_[target_];
     if (missing_.holds(target) && !(import_.like && !target.empty() && labels_.contains(target)))
-      refuse(of_target, "has no ", regression() ? "target" : "label", stands_for_none(target));
-    if (regression() && !is_float(numbers[target_]))
-      refuse(of_target, "holds '", target, "', which is no number that is finite in 32 bits; --label is for classes");
+      refuse(line, c, "has no ", regression() ? "target" : "label", stands_for_none(target));
+    if (regression() && !is_float(number))
+      refuse(line, c, "holds '", target, "', which is no number that is finite in 32 bits; --label is for classes");
     if (!regression() && import_.like && !labels_.contains(target))
-      refuse(of_target, "holds '", target, "', which is no label of ", import_.like->name);
+      refuse(line, c, "holds '", target, "', which is no label of ", import_.like->name);
     if (!regression()) labels_.insert(target);
     if (static_cast<int64_t>(labels_.size()) > kMostClasses)
-      refuse(of_target, "has more than ", kMostClasses, " different labels");
+      refuse(line, c, "has more than ", kMostClasses, " different labels");
+  }
+
+  // `numbers`: what number_in() finds in the cells.
+  void look_at(int64_t line, const std::vector<std::string>& cells, const std::optional<double>* numbers) {
+    ++count_;
+    if (has_target()) look_at_target(line, cells[target_], numbers[target_]);
     for (size_t i : order_) {
       Column& c = columns_[i];
       if (is_missing(c, cells[i])) {
-        if (!options_.fill_missing)
-          refuse(c, "has no value", stands_for_none(cells[i]),
+        if (!(c.given ? c.filled : options_.fill_missing))
+          refuse(line, c, "has no value", stands_for_none(cells[i]),
                  "; --fill-missing fills such cells, --leave-out leaves the column out");
         ++c.missing;
         continue;
@@ -338,7 +305,7 @@ class TableImport {
           continue;
         }
         if (!known)
-          refuse(c, "holds '", cells[i], "', which is no ",
+          refuse(line, c, "holds '", cells[i], "', which is no ",
                  c.categories ? "category of the column in " : "number that can be normalised as in ",
                  import_.like->name, c.categories ? "; --unknown missing takes it for a missing value" : "");
         if (!c.categories) c.moments.add(*number);
@@ -352,7 +319,7 @@ class TableImport {
       if (c.categories) continue;
       const double value = number.value_or(0);
       if (!(std::abs(value) <= std::numeric_limits<float>::max()))
-        refuse(c, "holds '", cells[i], "', which is not finite in 32 bits");
+        refuse(line, c, "holds '", cells[i], "', which is not finite in 32 bits");
       c.moments.add(value);
     }
   }
@@ -377,7 +344,7 @@ class TableImport {
             "; --leave-out leaves it out");
   }
 
-  void conclude() {
+  void conclude_labels() {
     const auto labels = static_cast<int64_t>(labels_.size());
     const std::string& target = columns_[target_].name;
     require(import_.like || options_.many_labels || labels <= kManyLabels, ExitCode::kBadData, path_, ": column '",
@@ -387,6 +354,10 @@ class TableImport {
     else classes_ = index_of_labels(labels_, str(path_, ": column '", columns_[target_].name, "'"), class_names_);
     for (size_t i = 0; import_.like && i < class_names_.size(); ++i)
       classes_.emplace(class_names_[i], static_cast<int32_t>(i));
+  }
+
+  void conclude() {
+    if (has_target()) conclude_labels();
     for (size_t i : order_) {
       Column& c = columns_[i];
       require_meant(c);
@@ -395,7 +366,8 @@ class TableImport {
       if (c.categories && c.missing > 0) c.texts.insert("");
       c.moments.settle();
       if (!c.given) c.mean = c.moments.mean, c.std = c.moments.scale();
-      c.offset = c.moments.offset(c.mean, c.std);
+      // Without targets that is the mean, so that it does not depend on the other rows.
+      c.offset = has_target() ? c.moments.offset(c.mean, c.std) : c.mean;
       if (!c.categories && c.moments.beyond_doubles())
         warn_of_lost_bits(path_, str("column '", c.name, "'"), c.moments.largest, c.std);
       require(c.categories || c.given || c.moments.count > 0, ExitCode::kBadData, path_, ": column '", c.name,
@@ -413,7 +385,8 @@ class TableImport {
                         " values are missing and become ",
                         c.categories ? std::string("a category of their own") : str("the mean, ", c.mean)));
     }
-    require(features_ > 0, ExitCode::kBadData, path_, ": has no column beside '", columns_[target_].name, "'");
+    require(features_ > 0, ExitCode::kBadData, path_, ": has no column beside '",
+            has_target() ? columns_[target_].name : "", "'");
     require(features_ <= kMostFeatures, ExitCode::kBadData, path_, ": makes ", features_, " features; at most ",
             kMostFeatures, " are possible; --leave-out leaves columns out");
   }
@@ -467,14 +440,15 @@ class TableImport {
                       "', and data.validation takes the last rows: shuffle the rows first"));
   }
 
-  std::string path_;
+  const TableFile file_;
+  const std::string path_;  // for messages
   TableOptions options_;
   const ImportOptions& import_;
   const int threads_;
   MissingTexts missing_;
   std::vector<Column> columns_;
   std::vector<size_t> order_;  // the columns that have features, in the order of these
-  size_t target_ = 0;          // the column of the labels or targets
+  size_t target_ = kNoColumn;  // the column of the labels or targets
   std::set<std::string> labels_;
   std::vector<std::string> class_names_;
   std::map<std::string, int32_t> classes_;

@@ -16,6 +16,8 @@ int train_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> train_forms();
 int eval_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> eval_forms();
+int predict_command(const App& app, const std::vector<std::string>& arguments);
+std::vector<Command> predict_forms();
 int generate_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> generate_forms();
 int chat_command(const App& app, const std::vector<std::string>& arguments);
@@ -97,6 +99,10 @@ inline const std::vector<CommandEntry>& commands() {
        eval_command,
        eval_forms,
        {{"RUN [key.path=value ...]", "measure the validation loss of a run or checkpoint"}}},
+      {"predict",
+       predict_command,
+       predict_forms,
+       {{"RUN INPUT... [-o FILE]", "say what a run predicts for files without targets"}}},
       {"generate", generate_command, generate_forms, {{"RUN [--prompt TEXT] [--tokens N]", "continue a text"}}},
       {"chat", chat_command, chat_forms, {{"RUN [--system TEXT]", "talk with a model of conversations"}}},
       {"data",

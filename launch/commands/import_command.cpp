@@ -12,6 +12,7 @@
 #include "launch/commands/data_files.h"
 #include "launch/commands/find_vocabulary.h"
 #include "launch/commands/shown_progress.h"
+#include "launch/commands/table_options.h"
 #include "launch/config/run_data.h"
 
 namespace lockstep {
@@ -100,15 +101,6 @@ void import_megatron_files(const Arguments& a, const Inputs& inputs, const std::
   import_megatron(inputs, output, tokens, options);
 }
 
-// Of --encoding.
-TextEncoding encoding_of(const Arguments& a) {
-  const std::string& name = a.text("encoding");
-  if (name.empty() || name == "utf-8") return TextEncoding::kUtf8;
-  require(name == "latin-1" || name == "windows-1252", ExitCode::kUsage, "--encoding ", name,
-          ": must be utf-8, latin-1 or windows-1252");
-  return name == "latin-1" ? TextEncoding::kLatin1 : TextEncoding::kWindows1252;
-}
-
 void import_image_folder(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   require(inputs.size() == 1, ExitCode::kUsage, "data import images: give the folder and the output");
   ImageOptions how{a.text("labels"), a.has("keep-encoded"), a.text("masks"), a.text("boxes")};
@@ -154,15 +146,6 @@ std::vector<std::string> names_in(const std::string& list) {
     out.push_back(list.substr(at, end - at));
   }
   return out;
-}
-
-// Of --delimiter; 0: none is given.
-char delimiter_of(const Arguments& a) {
-  const std::string& text = a.text("delimiter");
-  if (text == "tab" || text == "\\t") return '\t';
-  require(text.size() <= 1 && text.find_first_of("\"\n\r") == text.npos, ExitCode::kUsage, "--delimiter ", text,
-          ": is one character, or tab");
-  return text.empty() ? '\0' : text[0];
 }
 
 // Of --unknown.

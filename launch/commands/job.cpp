@@ -25,8 +25,12 @@ Job::Job(Settings& settings, int asked_ranks) : settings_(settings), data_(setti
 }
 
 int Job::run(std::string_view name, const std::function<void(Communicator&, const Datasets&)>& body) {
+  return run_unopened(name, [&](Communicator& comm, SharedData& data) { body(comm, data.open(comm)); });
+}
+
+int Job::run_unopened(std::string_view name, const std::function<void(Communicator&, SharedData&)>& body) {
   return run_world(world_, [&](Communicator& comm) {
-    with_memory_advice(settings_, comm.size(), [&] { body(comm, data_.open(comm)); });
+    with_memory_advice(settings_, comm.size(), [&] { body(comm, data_); });
     comm.barrier(str("end of ", name));
   });
 }

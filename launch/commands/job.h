@@ -25,6 +25,8 @@ class Job {
   // Runs `body` on every rank with the datasets, which are opened once per process, and waits for all ranks at the end.
   // If GPU memory runs out, the error says which keys would help. Returns the exit code of the first error, or 0.
   int run(std::string_view name, const std::function<void(Communicator&, const Datasets&)>& body);
+  // The same of a body that opens the data itself, once it is there.
+  int run_unopened(std::string_view name, const std::function<void(Communicator&, SharedData&)>& body);
 
  private:
   const Settings& settings_;

@@ -157,15 +157,19 @@ std::vector<Metric> PlacedTask::metrics(const std::vector<std::string>& more) co
   return out;
 }
 
+EvalOptions PlacedTask::eval_options() const {
+  return {.micro_batch = settings_.batch.micro,
+          .global_batch = settings_.batch.global,
+          .loader_threads = static_cast<int>(settings_.data.threads),
+          .compute = settings_.parallel.compute,
+          .seed = static_cast<uint64_t>(settings_.seed),
+          .step = info_.step};
+}
+
 EvalReport PlacedTask::evaluate(const Dataset& part, const std::vector<std::string>& more) {
-  return lockstep::evaluate(*task_, *parallel_, part,
-                            {.micro_batch = settings_.batch.micro,
-                             .global_batch = settings_.batch.global,
-                             .loader_threads = static_cast<int>(settings_.data.threads),
-                             .compute = settings_.parallel.compute,
-                             .seed = static_cast<uint64_t>(settings_.seed),
-                             .step = info_.step,
-                             .metrics = metrics(more)});
+  EvalOptions options = eval_options();
+  options.metrics = metrics(more);
+  return lockstep::evaluate(*task_, *parallel_, part, options);
 }
 
 }  // namespace lockstep

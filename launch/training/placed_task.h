@@ -47,6 +47,8 @@ class PlacedTask {
 
   // Over a part of the data; the same bits at every number of ranks. Collective, outside of steps.
   EvalReport evaluate(const Dataset& part, const std::vector<std::string>& more = {});
+  // What evaluate() runs with, without metrics.
+  EvalOptions eval_options() const;
   // What evaluations measure: of the task's metrics and those of App, what train.metrics names, and `more`. Throws
   // ExitCode::kConfig where it names others.
   std::vector<Metric> metrics(const std::vector<std::string>& more = {}) const;

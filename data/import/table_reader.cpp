@@ -1,0 +1,111 @@
+#include "data/import/table_reader.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <unordered_map>
+
+#include "core/base/error.h"
+#include "data/import/csv.h"
+#include "data/import/record_reader.h"
+
+namespace lockstep {
+namespace {
+
+class CsvTable final : public TableReader {
+ public:
+  explicit CsvTable(const TableFile& file)
+      : rows_(file.path, csv_separator(file.path, file.delimiter), file.encoding, file.name) {
+    require(rows_.next(names_), ExitCode::kBadData, rows_.path(), ": is empty; the first row names the columns");
+  }
+  bool next(std::vector<std::string>& cells) override { return rows_.next(cells); }
+  int64_t line() const override { return rows_.line(); }
+  JsonValue value(const std::vector<std::string>& cells, size_t column) const override { return cells[column]; }
+  int64_t bytes_read() const override { return rows_.bytes_read(); }
+  int64_t size() const override { return rows_.size(); }
+  Hash128 hash() const override { return rows_.hash(); }
+
+ private:
+  CsvReader rows_;
+};
+
+std::string cell_of(const JsonValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* json = std::get_if<JsonText>(&value)) return json->text;
+  if (const auto* integer = std::get_if<int64_t>(&value)) return std::to_string(*integer);
+  if (const auto* truth = std::get_if<bool>(&value)) return *truth ? "true" : "false";
+  const auto* number = std::get_if<double>(&value);
+  if (!number) return "";
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof digits, *number).ptr};
+}
+
+class JsonTable final : public TableReader {
+ public:
+  explicit JsonTable(const TableFile& file) : records_(file.path, 0, 0, file.name) {
+    first_ = read();
+    require(first_, ExitCode::kBadData, records_.input().name(), ": is empty; the first object names the columns");
+    for (const auto& [name, value] : object_) places_.emplace(name, names_.size()), names_.push_back(name);
+  }
+
+  bool next(std::vector<std::string>& cells) override {
+    if (!first_ && !read()) return false;
+    first_ = false;
+    cells.assign(names_.size(), "");
+    values_.assign(names_.size(), nullptr);
+    for (auto& [name, value] : object_) {
+      const auto place = places_.find(name);
+      require(place != places_.end(), ExitCode::kBadData, records_.input().name(), ":", line(), ": has a field '", name,
+              "', which the first object has not");
+      cells[place->second] = cell_of(value);
+      values_[place->second] = std::move(value);
+    }
+    return true;
+  }
+  int64_t line() const override { return records_.number(); }
+  JsonValue value(const std::vector<std::string>&, size_t column) const override { return values_[column]; }
+  int64_t bytes_read() const override { return records_.input().taken(); }
+  int64_t size() const override { return records_.input().size(); }
+  Hash128 hash() const override { return records_.input().hash(); }
+
+ private:
+  bool read() {
+    std::string_view record;
+    if (!records_.next(record)) return false;
+    auto object = records_.too_long() ? std::nullopt : parse_json_object(record);
+    require(object.has_value(), ExitCode::kBadData, records_.input().name(), ":", line(), ": is no JSON object");
+    object_ = std::move(*object);
+    return true;
+  }
+
+  RecordReader records_;
+  JsonObject object_;
+  std::vector<JsonValue> values_;
+  std::unordered_map<std::string, size_t> places_;
+  bool first_ = false;  // the first object was read, but not yet given
+};
+
+bool holds_json(const TableFile& file) {
+  const auto ends = [&](const char* end) {
+    for (const char* packed : {"", ".gz", ".zst"})
+      if (file.path.ends_with(std::string(end) + packed)) return true;
+    return false;
+  };
+  if (ends(".csv") || ends(".tsv")) return false;
+  if (ends(".jsonl") || ends(".ndjson") || ends(".json")) return true;
+  std::string head(4096, '\0');
+  InputStream input(file.path, file.name);
+  head.resize(input.read(head.data(), head.size()));
+  const size_t at = head.find_first_not_of("\xEF\xBB\xBF \t\r\n");
+  if (at == head.npos) return false;
+  return head[at] == '{' || (head[at] == '[' && head.find('{', at) != head.npos);
+}
+
+}  // namespace
+
+std::unique_ptr<TableReader> open_table(const TableFile& file) {
+  if (holds_json(file)) return std::make_unique<JsonTable>(file);
+  return std::make_unique<CsvTable>(file);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,242 @@
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <mutex>
+
+#include "core/base/log.h"
+#include "core/io/pending_file.h"
+#include "data/samples/unlabelled.h"
+#include "launch/artifacts/open_whole.h"
+#include "launch/artifacts/temp_dir.h"
+#include "launch/commands/chosen_checkpoint.h"
+#include "launch/commands/commands.h"
+#include "launch/commands/job.h"
+#include "launch/commands/predicted_values.h"
+#include "launch/commands/prediction_inputs.h"
+#include "launch/commands/prediction_writer.h"
+#include "launch/commands/shown_progress.h"
+#include "launch/commands/table_options.h"
+#include "launch/config/run_data.h"
+#include "launch/training/build_model.h"
+#include "launch/training/placed_task.h"
+#include "launch/training/predict.h"
+#include "launch/world/fail_together.h"
+#include "launch/world/world.h"
+
+namespace lockstep {
+namespace {
+
+// Runs `work` on rank 0 while the others wait for it, however long it takes: it calls tick() now and then. Collective.
+void run_on_first_rank(Communicator& comm, const std::function<void(const std::function<void()>& tick)>& work) {
+  constexpr const char* kLabel = "predict";
+  if (comm.rank() != 0) {
+    while (all_gather_values(comm, 0, kLabel)[0] == 1) continue;
+    return fail_together(
+        comm, [] {}, kLabel);
+  }
+  auto last = std::chrono::steady_clock::now();
+  std::exception_ptr error;
+  try {
+    work([&] {
+      const auto now = std::chrono::steady_clock::now();
+      if (now - last < std::chrono::seconds(2)) return;
+      last = now;
+      all_gather_values(comm, 1, kLabel);
+    });
+  } catch (...) {
+    error = std::current_exception();
+  }
+  all_gather_values(comm, 0, kLabel);
+  fail_together(
+      comm,
+      [&] {
+        if (error) std::rethrow_exception(error);
+      },
+      kLabel);
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string out;
+  for (const std::string& line : lines) out += line + "\n";
+  return out;
+}
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> out;
+  for (size_t at = 0, end; at < text.size(); at = end + 1)
+    out.push_back(text.substr(at, (end = text.find('\n', at)) - at));
+  return out;
+}
+
+InputOptions input_options(const Arguments& a) {
+  InputOptions out;
+  out.table.fill_missing = a.has("fill-missing");
+  out.table.decimal_comma = a.has("decimal-comma");
+  out.table.encoding = encoding_of(a);
+  out.table.delimiter = delimiter_of(a);
+  const std::string& unknown = a.text("unknown");
+  require(unknown == "missing" || unknown == "error", ExitCode::kUsage, "--unknown ", unknown,
+          ": must be missing or error");
+  out.table.unknown_is_missing = unknown == "missing";
+  if (!a.text("keep").empty()) out.keep = a.list("keep");
+  return out;
+}
+
+// Of a run's samples, so many that a micro-batch is worth its overhead, and has little memory.
+int64_t samples_at_once(const Arguments& a, int64_t of_run, const Shape& input) {
+  if (const int64_t given = a.integer("batch", 0, 1 << 20); given > 0) return given;
+  return std::max(of_run, std::clamp<int64_t>((1 << 16) / input.numel(), 1, 1024));
+}
+
+// Nothing of the run's own data is read: what is predicted takes its place, whole and in order.
+void set_data(const std::vector<std::string>& datasets, const std::shared_ptr<const LikeData>& like, Settings& s) {
+  auto inputs = std::make_shared<LikeData>(*like);
+  inputs->new_classes = true;
+  DataOptions own = s.data;
+  s.data = {};
+  s.data.context = own.context, s.data.packing = own.packing, s.data.threads = own.threads;
+  s.data.memory = own.memory, s.data.image = own.image;
+  s.data.measured = DataPart::kAll;
+  s.data.like = std::move(inputs);
+  for (const std::string& path : datasets) s.data.sources.push_back({path});
+  s.source = make_choice(builtin_data(), "hdf5");
+}
+
+class PredictJob {
+ public:
+  PredictJob(const App& app, const Arguments& arguments)
+      : arguments_(arguments), run_(chosen_checkpoint(arguments)), newest_(open_newest(run_, false)) {
+    settings_ = settings_of_checkpoint(app, newest_);
+    std::string why;
+    like_ = data_of_run(app, newest_, why);
+    require(like_ != nullptr, ExitCode::kBadData, newest_.dir, ": does not say what its data means",
+            why.empty() ? "" : str(" (", why, ")"), "; train it from there (--resume) for a step");
+    PredictedClasses classes;
+    classes.top = arguments.text("top") == "all" ? 0 : arguments.integer("top", 1);
+    values_ = predicted_values(like_->schema, classes);
+    output_ = {arguments.text("output"), prediction_format(arguments.text("output"), arguments.text("format")),
+               arguments.has("force")};
+    if (!output_.path.empty()) PendingFile::check_place(output_.path, output_.replace);
+    settings_->train.eval_ema = false;
+  }
+
+  int run() {
+    return Job(*settings_, arguments_.ranks()).run_unopened("predict", [&](Communicator& comm, SharedData& data) {
+      const TempDir folder(comm);
+      std::unique_ptr<PredictionInputs> inputs;  // of rank 0
+      run_on_first_rank(comm, [&](const std::function<void()>& tick) { inputs = import(folder / "inputs", tick); });
+      const std::string datasets = broadcast_text(comm, inputs ? joined(inputs->datasets()) : "", 0, "inputs");
+      std::call_once(has_data_, [&] { set_data(lines_of(datasets), like_, *settings_); });
+      predict_all(comm, data.open(comm), inputs.get());
+    });
+  }
+
+ private:
+  std::unique_ptr<PredictionInputs> import(const std::string& folder, const std::function<void()>& tick) {
+    std::filesystem::create_directory(folder);
+    ShownProgress shown("import");
+    InputOptions how = input_options(arguments_);
+    how.progress = [&, stoppable = progress_until_stopped(shown, shown_name(), "the prediction")](int64_t done,
+                                                                                                  int64_t total) {
+      stoppable(done, total);
+      tick();
+    };
+    auto out = std::make_unique<PredictionInputs>(arguments_.rest(), *like_, folder, std::move(how));
+    shown.finish();
+    return out;
+  }
+
+  void predict_all(Communicator& comm, const Datasets& found, PredictionInputs* inputs) {
+    const Checkpoint checkpoint = open_whole(comm, run_);
+    Datasets data = found;
+    TaskSpec shapes;
+    fail_together(comm, [&] {
+      data.train = data.validation = std::make_shared<Unlabelled>(found.validation, like_->schema);
+      shapes = task_of(data.validation->spec());
+      require(shapes.input == checkpoint.info.input, ExitCode::kBadData, "the input's samples are ",
+              data.validation->spec().input().name, " ", shapes.input, ", but ", checkpoint.dir, " was trained on ",
+              checkpoint.info.input);
+    });
+    PlacedTask placed(*settings_, data, comm, shapes, PlacedTask::Use::kMeasure);
+    fail_together(comm, [&] { placed.load_parameters(checkpoint, arguments_.has("ema")); });
+    std::unique_ptr<PredictionWriter> writer;
+    const int64_t count = data.validation->size();
+    fail_together(comm, [&] {
+      if (inputs) writer = prediction_writer(output_, *values_, inputs->kept(), count);
+    });
+    ShownProgress shown("predict", "samples");
+    const auto progress = progress_until_stopped(shown, shown_name(), "the prediction");
+    EvalOptions options = placed.eval_options();
+    options.micro_batch = samples_at_once(arguments_, settings_->batch.micro, shapes.input);
+    predict(
+        placed.task(), placed.parallel(), *data.validation, options,
+        [&](const Tensor& output, const Batch& batch) { return values_->encode(output, batch); },
+        [&](const PredictedSamples& some) {
+          const size_t bytes = values_->bytes();
+          check(some.bytes.size() == bytes * static_cast<size_t>(some.count), "predictions of another size");
+          for (int64_t i = 0; i < some.count; ++i)
+            writer->add(inputs->next(), some.bytes.substr(static_cast<size_t>(i) * bytes, bytes));
+          progress(some.first + some.count, count);
+        });
+    fail_together(comm, [&] {
+      if (!writer) return;
+      writer->finish();
+      shown.finish();
+      log_info(str("predicted ", count, " samples by ", checkpoint.dir));
+    });
+  }
+
+  std::string shown_name() const { return output_.path.empty() ? "standard output" : output_.path; }
+
+  const Arguments& arguments_;
+  const std::string run_;
+  const Checkpoint newest_;  // the configuration is needed before the ranks start; then they verify it together
+  std::unique_ptr<Settings> settings_;
+  std::shared_ptr<const LikeData> like_;
+  std::unique_ptr<PredictedValues> values_;
+  PredictionOutput output_;
+  std::once_flag has_data_;
+};
+
+}  // namespace
+
+std::vector<Command> predict_forms() {
+  return {
+      {"predict",
+       "predict RUN INPUT... [-o FILE] [--top K] [--keep COLUMN,...] [--best | --at STEP] [--batch N] [--ranks N]",
+       "Says what RUN, a run directory (its newest checkpoint) or a checkpoint, predicts for samples without targets:\n"
+       "an INPUT is a table (.csv, .tsv, JSON lines), an array (.npy) or a dataset (.h5); - is standard input.\n"
+       "It is read as the run's own data was: columns and categories are found by name, and normalised as there. A\n"
+       "column of the targets is not read. Predictions come in the order of the input, classes with their\n"
+       "probabilities, numbers in their own unit, beside the columns that are no features.\n"
+       "The output appears under its name when it is complete; it is the same at every number of ranks and every\n"
+       "--batch.",
+       with_choice_of_checkpoint(
+           {{"output,o", "the output: .csv, .jsonl or .npy by its name; default: CSV on standard output", "FILE", ""},
+            {"format", "csv, jsonl or npy, whatever the output's name says", "NAME", ""},
+            {"force", "replace an existing output"},
+            {"top", "how many classes are told, with their probabilities; all: each class's probability", "K", "1"},
+            {"keep", "columns that are copied to the output; default: all that are no features", "COLUMN,...", ""},
+            {"unknown", "a category that the run does not know is an error, or a missing value: error or missing",
+             "HOW", "error"},
+            {"fill-missing",
+             "a missing number becomes the run's mean; without it, that is so in columns of which the run's own table "
+             "missed values, and an error in others"},
+            {"encoding", "how a table's bytes are characters: utf-8 (default), latin-1 or windows-1252", "NAME", ""},
+            {"delimiter",
+             "the character between a table's cells, or tab; default: what the name and the first row tell", "CHAR",
+             ""},
+            {"decimal-comma", "numbers of a table have a comma in the place of the point"},
+            {"batch", "samples that a rank computes at once; 0: what suits their size", "N", "0"},
+            {"ranks", "ranks in this process", "N", "0"},
+            {"ema", "with the averages of the parameters (optim.ema)"}}),
+       2}};
+}
+
+int predict_command(const App& app, const std::vector<std::string>& given) {
+  const Arguments arguments = parse_arguments(predict_forms(), given);
+  if (arguments.help) return 0;
+  return PredictJob(app, arguments).run();
+}
+
+}  // namespace lockstep

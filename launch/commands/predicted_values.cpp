@@ -1,0 +1,138 @@
+#include "launch/commands/predicted_values.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/ops/ops.h"
+
+namespace lockstep {
+namespace {
+
+template <class T>
+std::string digits_of(T value) {
+  char text[64];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+JsonValue number_text(const std::string& digits, bool finite) {
+  return finite ? JsonValue(JsonText{digits}) : JsonValue(nullptr);
+}
+
+std::vector<float> floats_of(const Tensor& output) { return cast(output, DType::kFloat32).to_vector<float>(); }
+
+std::string bytes_of(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
+std::vector<float> floats_in(std::string_view bytes) {
+  std::vector<float> out(bytes.size() / sizeof(float));
+  std::memcpy(out.data(), bytes.data(), bytes.size());
+  return out;
+}
+
+// In 64 bits, summed in the order of the classes: a function of the sample's logits alone.
+void to_probabilities(std::span<float> logits) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> shares;
+  for (float x : logits) shares.push_back(std::exp(x - largest));
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(shares[i] / sum);
+}
+
+class ClassProbabilities final : public PredictedValues {
+ public:
+  ClassProbabilities(const DataSchema& schema, const PredictedClasses& classes) : names_(schema.class_names) {
+    for (int64_t i = std::ssize(names_); i < schema.classes; ++i) names_.push_back(std::to_string(i));
+    top_ = std::min<size_t>(names_.size(), static_cast<size_t>(classes.top));
+    columns_ = columns();
+  }
+
+  std::string encode(const Tensor& output, const Batch&) const override {
+    require(output.rank() == 2 && output.dim(1) == std::ssize(names_), ExitCode::kConfig, "the task's output is ",
+            output, ": of ", names_.size(), " classes it must give each a number a sample, [samples, ", names_.size(),
+            "]");
+    std::vector<float> values = floats_of(output);
+    for (size_t at = 0; at < values.size(); at += names_.size())
+      to_probabilities(std::span(values).subspan(at, names_.size()));
+    return bytes_of(values);
+  }
+  size_t bytes() const override { return names_.size() * sizeof(float); }
+
+  std::vector<std::string> names() const override { return columns_; }
+  JsonObject told(std::string_view sample) const override {
+    const std::vector<float> p = floats_in(sample);
+    std::vector<size_t> order(p.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    const auto before = [&](size_t a, size_t b) { return p[a] != p[b] ? p[a] > p[b] : a < b; };
+    const size_t first = std::max<size_t>(1, top_);
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(first), order.end(), before);
+    JsonObject out;
+    for (size_t i = 0; i < first; ++i) {
+      out.emplace_back(columns_[out.size()], names_[order[i]]);
+      if (top_ > 0) out.emplace_back(columns_[out.size()], probability(p[order[i]]));
+    }
+    for (size_t i = 0; top_ == 0 && i < p.size(); ++i) out.emplace_back(columns_[out.size()], probability(p[i]));
+    return out;
+  }
+  Shape array_shape() const override { return {std::ssize(names_)}; }
+
+ private:
+  std::vector<std::string> columns() const {
+    std::vector<std::string> out{"prediction"};
+    if (top_ > 0) out.emplace_back("probability");
+    for (size_t i = 2; i <= top_; ++i) out.push_back(str("prediction_", i)), out.push_back(str("probability_", i));
+    for (size_t i = 0; top_ == 0 && i < names_.size(); ++i) out.push_back("probability:" + names_[i]);
+    return out;
+  }
+  static JsonValue probability(float p) { return number_text(shortest(p), std::isfinite(p)); }
+
+  std::vector<std::string> names_, columns_;
+  size_t top_;
+};
+
+class Numbers final : public PredictedValues {
+ public:
+  explicit Numbers(const DataSchema& schema) : mean_(schema.target_mean), std_(schema.target_std) {}
+
+  std::string encode(const Tensor& output, const Batch&) const override {
+    require(output.rank() >= 1 && output.numel() == output.dim(0), ExitCode::kConfig, "the task's output is ", output,
+            ": of a regression it must give one number a sample");
+    return bytes_of(floats_of(output));
+  }
+  size_t bytes() const override { return sizeof(float); }
+
+  std::vector<std::string> names() const override { return {"prediction"}; }
+  JsonObject told(std::string_view sample) const override {
+    const double value = in_its_unit(sample);
+    return {{"prediction", number_text(shortest(value), std::isfinite(value))}};
+  }
+  std::string array_type() const override { return "f8"; }
+  Shape array_shape() const override { return {}; }
+  std::string elements(std::string_view sample) const override {
+    const double value = in_its_unit(sample);
+    return {reinterpret_cast<const char*>(&value), sizeof value};
+  }
+
+ private:
+  double in_its_unit(std::string_view sample) const { return mean_ + std_ * floats_in(sample)[0]; }
+
+  double mean_, std_;
+};
+
+}  // namespace
+
+std::string shortest(float value) { return digits_of(value); }
+std::string shortest(double value) { return digits_of(value); }
+
+std::unique_ptr<PredictedValues> predicted_values(const DataSchema& schema, const PredictedClasses& classes) {
+  if (schema.target == TargetKind::kNumbers) return std::make_unique<Numbers>(schema);
+  require(schema.target == TargetKind::kLabels && schema.classes > 0, ExitCode::kUsage,
+          "the run predicts neither classes nor numbers");
+  return std::make_unique<ClassProbabilities>(schema, classes);
+}
+
+}  // namespace lockstep

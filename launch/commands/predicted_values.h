@@ -1,0 +1,46 @@
+// PredictedValues: what the output of a run's model means: probabilities of classes, or a number in its own unit. It is
+// encoded on the rank that computed it, and told on the rank that writes. Objects without state that changes.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/shape.h"
+#include "core/io/json.h"
+#include "core/tensor/batch.h"
+#include "data/samples/schema.h"
+
+namespace lockstep {
+
+class PredictedValues {
+ public:
+  virtual ~PredictedValues() = default;
+  // The samples' values, each of bytes() bytes. Throws ExitCode::kConfig for an output that is none of these.
+  virtual std::string encode(const Tensor& output, const Batch& batch) const = 0;
+  virtual size_t bytes() const = 0;
+
+  // Names and values in a table: texts, or the shortest digits that name a number.
+  virtual std::vector<std::string> names() const = 0;
+  virtual JsonObject told(std::string_view sample) const = 0;
+
+  // As an array of NumPy: kind and bytes of an element, "f4", the shape of a sample, and its elements.
+  virtual std::string array_type() const { return "f4"; }
+  virtual Shape array_shape() const = 0;
+  virtual std::string elements(std::string_view sample) const { return std::string(sample); }
+};
+
+// How many classes are told, the most probable first; 0: each of them, in their order.
+struct PredictedClasses {
+  int64_t top = 1;
+};
+
+// Of a run that was trained on such data. Throws ExitCode::kUsage where its model predicts nothing of a sample.
+std::unique_ptr<PredictedValues> predicted_values(const DataSchema& schema, const PredictedClasses& classes);
+
+std::string shortest(float value);  // the fewest digits that name it
+std::string shortest(double value);
+
+}  // namespace lockstep

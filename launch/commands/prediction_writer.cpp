@@ -1,0 +1,154 @@
+#include "launch/commands/prediction_writer.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+
+#include "core/base/error.h"
+#include "core/base/plain_file.h"
+#include "core/io/numpy_file.h"
+#include "core/io/pending_file.h"
+#include "launch/artifacts/files.h"
+#include "launch/commands/commands.h"
+
+namespace lockstep {
+namespace {
+
+// A file or standard output, written by blocks.
+class BlockOutput {
+ public:
+  explicit BlockOutput(const PredictionOutput& o) : path_(o.path) {
+    if (path_.empty()) return;
+    pending_.emplace(path_, o.replace);
+    file_ = open_to_append(pending_->temporary());
+    if (!file_) fail_write(path_, errno);
+  }
+  void write(std::string_view text) {
+    block_ += text;
+    if (block_.size() >= kBlock) flush();
+  }
+  void finish() {
+    flush();
+    if (!pending_) return;
+    file_ = Descriptor();
+    pending_->commit();
+  }
+
+ private:
+  static constexpr size_t kBlock = 1 << 20;
+
+  void flush() {
+    if (pending_ && !write_all(file_, block_)) fail_write(path_, errno);
+    if (!pending_) print_out(block_, shown_on_output());
+    block_.clear();
+  }
+
+  const std::string path_;
+  std::optional<PendingFile> pending_;
+  Descriptor file_;
+  std::string block_;
+};
+
+std::string csv_cell(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == text.npos) return text;
+  std::string out = "\"";
+  for (char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + '"';
+}
+
+// The text of a value, as it would stand in a cell.
+std::string plain_text(const JsonValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* json = std::get_if<JsonText>(&value)) return json->text;
+  return std::holds_alternative<std::nullptr_t>(value) ? "" : json_text_of(value);
+}
+
+class CsvWriter final : public PredictionWriter {
+ public:
+  CsvWriter(const PredictionOutput& output, const PredictedValues& values, std::vector<std::string> names)
+      : output_(output), values_(values) {
+    const std::vector<std::string> own = values.names();
+    names.insert(names.end(), own.begin(), own.end());
+    for (const std::string& name : names) add_cell(name);
+    end_row();
+  }
+  void add(const JsonObject& kept, std::string_view sample) override {
+    for (const auto& [name, value] : kept) add_cell(plain_text(value));
+    for (const auto& [name, value] : values_.told(sample)) add_cell(plain_text(value));
+    end_row();
+  }
+  void finish() override { output_.finish(); }
+
+ private:
+  void add_cell(const std::string& text) {
+    if (cells_++ > 0) row_ += ',';
+    row_ += csv_cell(text);
+  }
+  void end_row() {
+    output_.write((cells_ == 1 && row_.empty() ? "\"\"" : row_) + "\n");  // an empty line is no row
+    row_.clear();
+    cells_ = 0;
+  }
+
+  BlockOutput output_;
+  const PredictedValues& values_;
+  std::string row_;
+  int cells_ = 0;
+};
+
+class JsonWriter final : public PredictionWriter {
+ public:
+  JsonWriter(const PredictionOutput& output, const PredictedValues& values) : output_(output), values_(values) {}
+  void add(const JsonObject& kept, std::string_view sample) override {
+    JsonObject line = kept;
+    for (auto& member : values_.told(sample)) line.push_back(std::move(member));
+    output_.write(json_line(line) + "\n");
+  }
+  void finish() override { output_.finish(); }
+
+ private:
+  BlockOutput output_;
+  const PredictedValues& values_;
+};
+
+class ArrayWriter final : public PredictionWriter {
+ public:
+  ArrayWriter(const PredictionOutput& output, const PredictedValues& values, int64_t count)
+      : output_(output), values_(values) {
+    Shape shape{count};
+    const Shape of_sample = values.array_shape();
+    for (int i = 0; i < of_sample.rank(); ++i) shape.push_back(of_sample[i]);
+    output_.write(numpy_head(values.array_type(), shape));
+  }
+  void add(const JsonObject&, std::string_view sample) override { output_.write(values_.elements(sample)); }
+  void finish() override { output_.finish(); }
+
+ private:
+  BlockOutput output_;
+  const PredictedValues& values_;
+};
+
+}  // namespace
+
+PredictionFormat prediction_format(const std::string& path, const std::string& named) {
+  const auto is = [&](const char* name) { return named.empty() ? path.ends_with(str(".", name)) : named == name; };
+  if (is("csv") || (named.empty() && path.empty())) return PredictionFormat::kCsv;
+  if (is("jsonl") || is("ndjson")) return PredictionFormat::kJson;
+  if (is("npy")) return PredictionFormat::kNumpy;
+  throw Error(ExitCode::kUsage, named.empty() ? str("--output ", path, ": ends with none of .csv, .jsonl and .npy; ",
+                                                    "name its format by --format")
+                                              : str("--format ", named, ": must be csv, jsonl or npy"));
+}
+
+std::unique_ptr<PredictionWriter> prediction_writer(const PredictionOutput& output, const PredictedValues& values,
+                                                    const std::vector<std::string>& kept, int64_t count) {
+  if (output.format == PredictionFormat::kNumpy) return std::make_unique<ArrayWriter>(output, values, count);
+  const std::vector<std::string> own = values.names();
+  for (const std::string& name : kept)
+    require(std::find(own.begin(), own.end(), name) == own.end(), ExitCode::kUsage, "the input has a column '", name,
+            "', which is also the name of what is predicted; --keep names the columns that are copied to the output");
+  if (output.format == PredictionFormat::kJson) return std::make_unique<JsonWriter>(output, values);
+  return std::make_unique<CsvWriter>(output, values, kept);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,13 @@
+// What the options of the command line say of a text file that holds a table. Plain functions.
+#pragma once
+
+#include "data/text/valid_text.h"
+#include "launch/commands/command_line.h"
+
+namespace lockstep {
+
+// Of --encoding and --delimiter (0: none is given). Throw ExitCode::kUsage for other values.
+TextEncoding encoding_of(const Arguments& arguments);
+char delimiter_of(const Arguments& arguments);
+
+}  // namespace lockstep
