@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "core/base/error.h"
 #include "data/import/import.h"
@@ -73,16 +74,16 @@ class IdxFile {
   int64_t read_ = 0, expected_ = 4;  // bytes
 };
 
-// [count, height, width, channels] of the images, which have a label each.
-Shape checked_shape(const IdxFile& images, const std::string& path, const IdxFile& labels,
+// [count, height, width, channels] of the images, which have a label each; `labels`: null for none.
+Shape checked_shape(const IdxFile& images, const std::string& path, const IdxFile* labels,
                     const std::string& labels_path) {
   Shape shape = images.shape();
   require(shape.rank() >= 3, ExitCode::kBadData, path, ": has shape ", shape,
           "; images are [count, height, width] or [count, height, width, channels]");
-  require(labels.shape().rank() == 1, ExitCode::kBadData, labels_path, ": has shape ", labels.shape(),
-          "; labels are [count]");
-  require(shape[0] == labels.shape()[0], ExitCode::kBadData, path, ": holds ", shape[0], " images, but ", labels_path,
-          " holds ", labels.shape()[0], " labels");
+  require(!labels || labels->shape().rank() == 1, ExitCode::kBadData, labels_path, ": has shape ",
+          labels ? labels->shape() : Shape(), "; labels are [count]");
+  require(!labels || shape[0] == labels->shape()[0], ExitCode::kBadData, path, ": holds ", shape[0], " images, but ",
+          labels_path, " holds ", labels ? labels->shape()[0] : 0, " labels");
   const bool first = shape.rank() == 4 && (shape[1] == 1 || shape[1] == 3) && shape[3] > 4;
   require(
       !first, ExitCode::kBadData, path, ": has shape ", shape,
@@ -120,16 +121,19 @@ void import_idx(const std::string& images_path, const std::string& labels_path, 
   require(classes >= 0 && classes <= kMostClasses, ExitCode::kUsage, "data import idx: --classes ", classes,
           ": a number in [0, ", kMostClasses, "] is needed");
   PartialOutput pending(output, options.force);
-  IdxFile images(images_path), labels(labels_path);
-  const Shape shape = checked_shape(images, images_path, labels, labels_path);
+  IdxFile images(images_path);
+  std::optional<IdxFile> labels;
+  if (!options.without_targets) labels.emplace(labels_path);
+  const Shape shape = checked_shape(images, images_path, labels ? &*labels : nullptr, labels_path);
   const int64_t count = shape[0], pixels = shape[1] * shape[2], image_bytes = pixels * shape[3];
-  std::vector<int32_t> values = idx_labels(labels, labels_path, count, classes);
+  std::vector<int32_t> values(static_cast<size_t>(count), 0);
+  if (labels) values = idx_labels(*labels, labels_path, count, classes);
 
   Hdf5File file = Hdf5File::create(pending.dataset());
   DatasetHeader header;
   header.kind = DataKind::kImages;
   header.images = shape;
-  header.classes = classes;
+  header.classes = labels ? classes : 1;
   int64_t step = images_per_chunk(image_bytes);
   ChunkWriter writer(file, "images", StoredType::kUInt8, shape, step);
   ChannelSums sums(shape[3]);

@@ -205,7 +205,22 @@ std::vector<ImageSource> with_boxes(const std::string& folder, const ImageOption
 
 std::string mask_name(const std::string& image) { return fs::path(image).replace_extension(".png"); }
 
+std::vector<std::string> images_within(const std::string& folder) {
+  require(fs::is_directory(folder), ExitCode::kMissingInput, folder, ": is no folder");
+  std::vector<std::string> out;
+  for (const ImageSource& s : images_in_folder(folder, false)) out.push_back((fs::path(folder) / s.name).string());
+  require(!out.empty(), ExitCode::kBadData, folder, ": holds no PNG or JPEG image");
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 std::vector<ImageSource> image_sources(const std::string& folder, const ImageOptions& how, DatasetHeader& header) {
+  if (!how.files.empty()) {
+    std::vector<ImageSource> out(how.files.size());
+    for (size_t i = 0; i < out.size(); ++i) out[i].name = how.files[i];
+    header.classes = 1;
+    return out;
+  }
   const bool masks = !how.masks.empty(), boxes = !how.boxes.empty();
   require(!masks || fs::is_directory(how.masks), ExitCode::kMissingInput, how.masks, ": is no folder");
   std::vector<ImageSource> out = boxes                ? with_boxes(folder, how, header)

@@ -61,6 +61,7 @@ class FolderImport {
     leave_out(bad);
     black_and_white_ = black_and_white_ && has_white_;
     if (black_and_white_) log_info(str(how_.masks, ": masks of 0 and 255, which are the classes 0 and 1"));
+    if (options_.without_targets) channels_ = std::ssize(options_.like->schema.mean);
     const ImageInfo& first = images_.front().info;
     for (const ImageSource& s : images_) {
       channels_ = std::max(channels_, s.info.channels);
@@ -232,7 +233,7 @@ class FolderImport {
   }
 
   bool has_masks() const { return !how_.masks.empty(); }
-  std::string path(size_t i) const { return folder_ + "/" + images_[i].name; }
+  std::string path(size_t i) const { return how_.files.empty() ? folder_ + "/" + images_[i].name : images_[i].name; }
   std::string mask_path(size_t i) const { return how_.masks + "/" + mask_name(images_[i].name); }
   static std::string content(const std::string& path) { return InputFile(path).text(kMostImageBytes); }
 
@@ -326,7 +327,7 @@ class FolderImport {
 
 void import_images(const std::string& folder, const std::string& output, const ImageOptions& images,
                    const ImportOptions& options) {
-  require(fs::is_directory(folder), ExitCode::kMissingInput, folder, ": is no folder");
+  require(!images.files.empty() || fs::is_directory(folder), ExitCode::kMissingInput, folder, ": is no folder");
   PendingFile::check_place(output, options.force);
   DatasetHeader header;
   FolderImport import(folder, images, image_sources(folder, images, header), options);

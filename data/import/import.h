@@ -92,12 +92,15 @@ void import_llmc(const std::vector<std::string>& inputs, const std::string& outp
 void import_megatron(const std::vector<std::string>& inputs, const std::string& output, const TokenFileOptions& tokens,
                      const ImportOptions& options = {});
 
-// IDX files, gzip or plain: unsigned bytes [n, height, width] or [n, height, width, channels], and labels [n].
+// IDX files, gzip or plain: unsigned bytes [n, height, width] or [n, height, width, channels], and labels [n], which
+// are not read with ImportOptions::without_targets.
 // Labels must lie in [0, classes); 0 classes means the largest label plus one.
 void import_idx(const std::string& images, const std::string& labels, const std::string& output, int64_t classes = 0,
                 const ImportOptions& options = {});
 
 struct ImageOptions {
+  std::vector<std::string> files =
+      {};                     // in the place of a folder's, in this order; with ImportOptions::without_targets
   std::string labels = {};    // a CSV or TSV file with the columns `file` and `label`; empty: labels are subfolders
   bool keep_encoded = false;  // also where all images have one size
   std::string masks = {};     // a folder of PNG files with the images' names; empty: each image has a label
@@ -114,6 +117,10 @@ struct ImageOptions {
 // which loaders decode. The dataset is a function of the files' names, labels and contents.
 void import_images(const std::string& folder, const std::string& output, const ImageOptions& images = {},
                    const ImportOptions& options = {});
+
+// The PNG and JPEG files within a folder, at any depth, in the order of their names, each with the folder's path.
+// Throws kMissingInput, and kBadData where there is none.
+std::vector<std::string> images_within(const std::string& folder);
 
 struct TableOptions {
   std::string label = {};                    // the column of the labels; or

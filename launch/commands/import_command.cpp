@@ -103,7 +103,10 @@ void import_megatron_files(const Arguments& a, const Inputs& inputs, const std::
 
 void import_image_folder(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   require(inputs.size() == 1, ExitCode::kUsage, "data import images: give the folder and the output");
-  ImageOptions how{a.text("labels"), a.has("keep-encoded"), a.text("masks"), a.text("boxes")};
+  ImageOptions how{.labels = a.text("labels"),
+                   .keep_encoded = a.has("keep-encoded"),
+                   .masks = a.text("masks"),
+                   .boxes = a.text("boxes")};
   how.palette = a.text("palette");
   if (!a.text("skip-bad").empty()) how.skip_bad = a.integer("skip-bad", 0);
   require(how.palette.empty() || (!how.masks.empty() && a.text("ignore").empty() && a.integer("classes", 0) == 0),

@@ -3,10 +3,12 @@
 #include <chrono>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 
 #include "core/base/log.h"
+#include "core/interop/hf_model.h"
 #include "core/io/pending_file.h"
-#include "data/samples/unlabelled.h"
+#include "data/streams/unlabelled.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/artifacts/temp_dir.h"
 #include "launch/commands/chosen_checkpoint.h"
@@ -88,45 +90,83 @@ int64_t samples_at_once(const Arguments& a, int64_t of_run, const Shape& input) 
   return std::max(of_run, std::clamp<int64_t>((1 << 16) / input.numel(), 1, 1024));
 }
 
-// Nothing of the run's own data is read: what is predicted takes its place, whole and in order.
-void set_data(const std::vector<std::string>& datasets, const std::shared_ptr<const LikeData>& like, Settings& s) {
-  auto inputs = std::make_shared<LikeData>(*like);
-  inputs->new_classes = true;
-  DataOptions own = s.data;
-  s.data = {};
-  s.data.context = own.context, s.data.packing = own.packing, s.data.threads = own.threads;
-  s.data.memory = own.memory, s.data.image = own.image;
+// What is predicted takes the place of the run's data. `resized`: the size that images get, [height, width, channels];
+// empty: what the run's configuration says.
+void set_data(const std::vector<std::string>& datasets, const std::shared_ptr<const LikeData>& like,
+              const Shape& resized, Settings& s) {
   s.data.measured = DataPart::kAll;
-  s.data.like = std::move(inputs);
-  for (const std::string& path : datasets) s.data.sources.push_back({path});
-  s.source = make_choice(builtin_data(), "hdf5");
+  if (resized.rank() > 0) s.data.image.height = resized[0], s.data.image.width = resized[1];
+  s.source = std::make_unique<UnlabelledSource>(datasets, like);
+}
+
+// What predicts: a checkpoint, or a folder of transformers.
+struct Predictor {
+  std::string place;  // for messages
+  std::optional<Checkpoint> checkpoint;
+  std::unique_ptr<Settings> settings;
+  std::shared_ptr<const LikeData> data;  // that it was trained on
+  Shape input;                           // of a sample
+};
+
+Predictor predictor_of_run(const App& app, const std::string& run) {
+  Predictor out;
+  out.checkpoint = open_newest(run, false);
+  const Checkpoint& c = *out.checkpoint;
+  out.place = c.dir;
+  out.settings = settings_of_checkpoint(app, c);
+  std::string why;
+  out.data = data_of_run(app, c, why);
+  require(out.data != nullptr, ExitCode::kBadData, c.dir, ": does not say what its data means",
+          why.empty() ? "" : str(" (", why, ")"), "; train it from there (--resume) for a step");
+  out.input = c.info.input;
+  return out;
+}
+
+Predictor predictor_of_folder(const App& app, const std::string& folder) {
+  Predictor out;
+  out.place = folder;
+  out.settings = settings_of_pretrained(app, folder);
+  const HfModel& model = *out.settings->pretrained;
+  const auto known = data_of_folder(model);
+  require(known != nullptr, ExitCode::kUsage, folder, ": does not say what it predicts of images or texts");
+  require(known->schema.kind != DataKind::kImages || !known->schema.mean.empty(), ExitCode::kBadData, folder,
+          ": has no preprocessor_config.json that says how images are normalised");
+  auto data = std::make_shared<LikeData>(*known);
+  data->schema.classes = model.task.classes;
+  out.data = std::move(data);
+  out.input = model.task.input;
+  return out;
 }
 
 class PredictJob {
  public:
-  PredictJob(const App& app, const Arguments& arguments)
-      : arguments_(arguments), run_(chosen_checkpoint(arguments)), newest_(open_newest(run_, false)) {
-    settings_ = settings_of_checkpoint(app, newest_);
-    std::string why;
-    like_ = data_of_run(app, newest_, why);
-    require(like_ != nullptr, ExitCode::kBadData, newest_.dir, ": does not say what its data means",
-            why.empty() ? "" : str(" (", why, ")"), "; train it from there (--resume) for a step");
+  PredictJob(const App& app, const Arguments& arguments) : arguments_(arguments), run_(chosen_checkpoint(arguments)) {
+    const bool folder = is_hf_folder(run_);
+    from_ = folder ? predictor_of_folder(app, run_) : predictor_of_run(app, run_);
+    require(!folder || !arguments.has("ema"), ExitCode::kUsage, "--ema: ", run_, " holds no averages of parameters");
+    const bool images = from_.data->schema.kind == DataKind::kImages;
+    const bool sized = from_.settings->data.image.height > 0 && from_.settings->data.image.width > 0;
+    require(images || !arguments.has("resize"), ExitCode::kUsage, "--resize is for images, and ", from_.place,
+            " was trained on none");
+    if (images && (folder || arguments.has("resize"))) resized_ = from_.input;
+    if (images && !sized && resized_.rank() == 0) stored_ = from_.input;
     PredictedClasses classes;
     classes.top = arguments.text("top") == "all" ? 0 : arguments.integer("top", 1);
-    values_ = predicted_values(like_->schema, classes);
+    values_ = predicted_values(from_.data->schema, classes);
     output_ = {arguments.text("output"), prediction_format(arguments.text("output"), arguments.text("format")),
                arguments.has("force")};
     if (!output_.path.empty()) PendingFile::check_place(output_.path, output_.replace);
-    settings_->train.eval_ema = false;
+    from_.settings->train.eval_ema = false;
+    from_.settings->train.class_weights.clear();  // of a loss, which nobody computes
   }
 
   int run() {
-    return Job(*settings_, arguments_.ranks()).run_unopened("predict", [&](Communicator& comm, SharedData& data) {
+    return Job(*from_.settings, arguments_.ranks()).run_unopened("predict", [&](Communicator& comm, SharedData& data) {
       const TempDir folder(comm);
       std::unique_ptr<PredictionInputs> inputs;  // of rank 0
       run_on_first_rank(comm, [&](const std::function<void()>& tick) { inputs = import(folder / "inputs", tick); });
       const std::string datasets = broadcast_text(comm, inputs ? joined(inputs->datasets()) : "", 0, "inputs");
-      std::call_once(has_data_, [&] { set_data(lines_of(datasets), like_, *settings_); });
+      std::call_once(has_data_, [&] { set_data(lines_of(datasets), from_.data, resized_, *from_.settings); });
       predict_all(comm, data.open(comm), inputs.get());
     });
   }
@@ -134,31 +174,31 @@ class PredictJob {
  private:
   std::unique_ptr<PredictionInputs> import(const std::string& folder, const std::function<void()>& tick) {
     std::filesystem::create_directory(folder);
-    ShownProgress shown("import");
+    ShownProgress shown("import", from_.data->schema.kind == DataKind::kImages ? "images" : "bytes");
     InputOptions how = input_options(arguments_);
+    how.image = stored_;
+    how.imported = [&] { shown.finish(); };
     how.progress = [&, stoppable = progress_until_stopped(shown, shown_name(), "the prediction")](int64_t done,
                                                                                                   int64_t total) {
       stoppable(done, total);
       tick();
     };
-    auto out = std::make_unique<PredictionInputs>(arguments_.rest(), *like_, folder, std::move(how));
-    shown.finish();
-    return out;
+    return std::make_unique<PredictionInputs>(arguments_.rest(), *from_.data, folder, std::move(how));
   }
 
-  void predict_all(Communicator& comm, const Datasets& found, PredictionInputs* inputs) {
-    const Checkpoint checkpoint = open_whole(comm, run_);
-    Datasets data = found;
+  void predict_all(Communicator& comm, const Datasets& data, PredictionInputs* inputs) {
+    std::optional<Checkpoint> checkpoint;
+    if (from_.checkpoint) checkpoint = open_whole(comm, run_);
     TaskSpec shapes;
     fail_together(comm, [&] {
-      data.train = data.validation = std::make_shared<Unlabelled>(found.validation, like_->schema);
       shapes = task_of(data.validation->spec());
-      require(shapes.input == checkpoint.info.input, ExitCode::kBadData, "the input's samples are ",
-              data.validation->spec().input().name, " ", shapes.input, ", but ", checkpoint.dir, " was trained on ",
-              checkpoint.info.input);
+      require(shapes.input == from_.input, ExitCode::kBadData, "the input's samples are ",
+              data.validation->spec().input().name, " ", shapes.input, ", but ", from_.place, " was trained on ",
+              from_.input);
     });
-    PlacedTask placed(*settings_, data, comm, shapes, PlacedTask::Use::kMeasure);
-    fail_together(comm, [&] { placed.load_parameters(checkpoint, arguments_.has("ema")); });
+    PlacedTask placed(*from_.settings, data, comm, shapes, PlacedTask::Use::kMeasure);
+    if (checkpoint) fail_together(comm, [&] { placed.load_parameters(*checkpoint, arguments_.has("ema")); });
+    else placed.load_initial();
     std::unique_ptr<PredictionWriter> writer;
     const int64_t count = data.validation->size();
     fail_together(comm, [&] {
@@ -167,7 +207,7 @@ class PredictJob {
     ShownProgress shown("predict", "samples");
     const auto progress = progress_until_stopped(shown, shown_name(), "the prediction");
     EvalOptions options = placed.eval_options();
-    options.micro_batch = samples_at_once(arguments_, settings_->batch.micro, shapes.input);
+    options.micro_batch = samples_at_once(arguments_, from_.settings->batch.micro, shapes.input);
     predict(
         placed.task(), placed.parallel(), *data.validation, options,
         [&](const Tensor& output, const Batch& batch) { return values_->encode(output, batch); },
@@ -182,7 +222,7 @@ class PredictJob {
       if (!writer) return;
       writer->finish();
       shown.finish();
-      log_info(str("predicted ", count, " samples by ", checkpoint.dir));
+      log_info(str("predicted ", count, " samples by ", checkpoint ? checkpoint->dir : run_));
     });
   }
 
@@ -190,9 +230,8 @@ class PredictJob {
 
   const Arguments& arguments_;
   const std::string run_;
-  const Checkpoint newest_;  // the configuration is needed before the ranks start; then they verify it together
-  std::unique_ptr<Settings> settings_;
-  std::shared_ptr<const LikeData> like_;
+  Predictor from_;          // the ranks verify its checkpoint together
+  Shape resized_, stored_;  // the size that images get, or must have
   std::unique_ptr<PredictedValues> values_;
   PredictionOutput output_;
   std::once_flag has_data_;
@@ -204,8 +243,11 @@ std::vector<Command> predict_forms() {
   return {
       {"predict",
        "predict RUN INPUT... [-o FILE] [--top K] [--keep COLUMN,...] [--best | --at STEP] [--batch N] [--ranks N]",
-       "Says what RUN, a run directory (its newest checkpoint) or a checkpoint, predicts for samples without targets:\n"
-       "an INPUT is a table (.csv, .tsv, JSON lines), an array (.npy) or a dataset (.h5); - is standard input.\n"
+       "Says what RUN, a run directory (its newest checkpoint), a checkpoint or a folder of transformers, predicts "
+       "for\n"
+       "samples without targets: an INPUT is a table (.csv, .tsv, JSON lines), a folder of images, a PNG or JPEG "
+       "file,\n"
+       "an array (.npy), an IDX file of images or a dataset (.h5); - is standard input.\n"
        "It is read as the run's own data was: columns and categories are found by name, and normalised as there. A\n"
        "column of the targets is not read. Predictions come in the order of the input, classes with their\n"
        "probabilities, numbers in their own unit, beside the columns that are no features.\n"
@@ -217,6 +259,7 @@ std::vector<Command> predict_forms() {
             {"force", "replace an existing output"},
             {"top", "how many classes are told, with their probabilities; all: each class's probability", "K", "1"},
             {"keep", "columns that are copied to the output; default: all that are no features", "COLUMN,...", ""},
+            {"resize", "images of any size: the middle of each is resized to the run's, where its data was not"},
             {"unknown", "a category that the run does not know is an error, or a missing value: error or missing",
              "HOW", "error"},
             {"fill-missing",

@@ -13,12 +13,24 @@ namespace lockstep {
 // What is read once more while predictions are written.
 struct PredictionInputs::Input {
   std::string name;  // for messages
-  TableFile file;    // of a table
   int64_t left = 0;  // samples
+  TableFile file;    // of a table
   std::unique_ptr<TableReader> rows;
   std::vector<std::string> cells;
   std::vector<std::pair<size_t, size_t>> kept;  // a column, and which of kept() it is
+  std::vector<std::string> files;               // images, of which each is named
+  size_t file_place = 0;                        // which of kept() that is
 };
+
+namespace {
+
+bool is_image_file(const std::string& path) {
+  std::string end = std::filesystem::path(path).extension();
+  std::transform(end.begin(), end.end(), end.begin(), [](unsigned char c) { return std::tolower(c); });
+  return end == ".png" || end == ".jpg" || end == ".jpeg";
+}
+
+}  // namespace
 
 PredictionInputs::PredictionInputs(const std::vector<std::string>& inputs, const LikeData& like,
                                    const std::string& folder, InputOptions options)
@@ -27,41 +39,98 @@ PredictionInputs::PredictionInputs(const std::vector<std::string>& inputs, const
   require(!sample_kind(like.schema.kind).normalised() || !like.schema.mean.empty(), ExitCode::kBadData, like.name,
           ": was trained on several files, each normalised by its own statistics, so that nobody can tell those of a "
           "single sample; join the files with `lockstep data merge` before training");
-  for (const std::string& path : inputs) import(path, folder);
+  require(!options_.keep || like.schema.kind == DataKind::kTable, ExitCode::kUsage,
+          "--keep is for the columns of tables, and ", like.name, " was trained on none");
+  for (size_t i = 0, end; i < inputs.size(); i = end) {
+    end = i;
+    if (like.schema.kind == DataKind::kImages)
+      while (end < inputs.size() && is_image_file(inputs[end]) && !std::filesystem::is_directory(inputs[end])) ++end;
+    if (end > i)
+      import_pictures({inputs.begin() + std::ptrdiff_t(i), inputs.begin() + std::ptrdiff_t(end)}, inputs[i], folder);
+    else import(inputs[end++], folder);
+  }
 }
 PredictionInputs::~PredictionInputs() = default;
 
-void PredictionInputs::import(const std::string& path, const std::string& folder) {
+PredictionInputs::Input& PredictionInputs::add_input(const std::string& name) {
   Input& input = *inputs_.emplace_back(std::make_unique<Input>());
-  const bool standard = path == "-";
-  require(!standard || !piped_, ExitCode::kUsage, "standard input (-) can be read once");
-  const std::string to = str(folder, "/", datasets_.size(), ".h5");
-  if (standard) piped_.emplace(to);
-  input.name = standard ? "standard input" : path;
-  input.file = {standard ? piped_->path() : path, input.name, options_.table.encoding, options_.table.delimiter};
-  std::error_code error;
-  require(standard || std::filesystem::exists(path, error), ExitCode::kMissingInput, path, ": there is no such file");
-  const bool folder_given = !standard && std::filesystem::is_directory(path, error);
-  datasets_.push_back(!folder_given && is_hdf5_file(input.file.path) ? input.file.path : to);
-  if (datasets_.back() == to) {
-    const DataKind kind = like_->schema.kind;
-    require(kind == DataKind::kTable && !folder_given, ExitCode::kUsage, path, ": ", like_->name, " was trained on ",
-            sample_kind(kind).words().content, ", of which predict reads no such input");
-    import_table_file(input, to);
-  }
-  input.left = sample_count(read_dataset_header(Hdf5File::open(datasets_.back())));
+  input.name = name;
+  return input;
 }
 
-void PredictionInputs::import_table_file(Input& input, const std::string& to) {
+void PredictionInputs::import(const std::string& path, const std::string& folder) {
+  const DataKind kind = like_->schema.kind;
+  const bool standard = path == "-", table = kind == DataKind::kTable;
+  require(!standard || !piped_, ExitCode::kUsage, "standard input (-) can be read once");
+  std::error_code error;
+  require(standard || std::filesystem::exists(path, error), ExitCode::kMissingInput, path, ": there is no such file");
+  const bool is_folder = !standard && std::filesystem::is_directory(path, error);
+  if (is_folder && kind == DataKind::kImages) return import_pictures(images_within(path), path, folder);
+  require(!is_folder && (!standard || table), ExitCode::kUsage, path, ": ", like_->name, " was trained on ",
+          sample_kind(kind).words().content, ", of which predict reads no such input");
+  Input& input = add_input(standard ? "standard input" : path);
+  const std::string to = str(folder, "/", datasets_.size(), ".h5");
+  if (standard) piped_.emplace(to);
+  input.file = {standard ? piped_->path() : path, input.name, options_.table.encoding, options_.table.delimiter};
+  if (is_hdf5_file(input.file.path)) return take(input, input.file.path);
+  import_file(input, to);
+  take(input, to);
+}
+
+void PredictionInputs::take(Input& input, const std::string& dataset) {
+  if (options_.imported) options_.imported();
+  const DatasetHeader header = read_dataset_header(Hdf5File::open(dataset));
+  input.left = sample_count(header);
+  datasets_.push_back(dataset);
+  const Shape& wanted = options_.image;
+  if (header.kind != DataKind::kImages || wanted.rank() == 0) return;
+  const Shape& found = header.images;
+  require(!header.encoded && found[1] == wanted[0] && found[2] == wanted[1], ExitCode::kBadData, input.name,
+          header.encoded ? std::string(": holds images of any size")
+                         : str(": holds images of ", found[1], " x ", found[2], " pixels"),
+          ", but ", like_->name, " was trained on images of ", wanted[0], " x ", wanted[1],
+          " as they were stored; --resize takes the middle of each and resizes it");
+}
+
+ImportOptions PredictionInputs::import_options() const {
   ImportOptions how;
   how.progress = options_.progress;
   how.like = like_;
   how.without_targets = true;
-  if (input.file.path.ends_with(".npy")) return import_npy(input.file.path, "", to, how);
+  return how;
+}
+
+void PredictionInputs::import_pictures(std::vector<std::string> files, const std::string& name,
+                                       const std::string& folder) {
+  for (const std::string& file : files)
+    require(std::filesystem::exists(file), ExitCode::kMissingInput, file, ": there is no such file");
+  Input& input = add_input(name);
+  const std::string to = str(folder, "/", datasets_.size(), ".h5");
+  ImageOptions images;
+  images.files = files;
+  import_images(name, to, images, import_options());
+  input.files = std::move(files);
+  input.file_place = kept_place("file");
+  take(input, to);
+}
+
+void PredictionInputs::import_file(Input& input, const std::string& to) {
+  const std::string& path = input.file.path;
+  if (path.ends_with(".npy")) return import_npy(path, "", to, import_options());
+  if (like_->schema.kind == DataKind::kImages) return import_idx(path, "", to, 0, import_options());
+  require(like_->schema.kind == DataKind::kTable, ExitCode::kUsage, path, ": ", like_->name, " was trained on ",
+          sample_kind(like_->schema.kind).words().content, ", of which predict reads no such input");
   choose_kept(input);
   TableOptions table = options_.table;
   table.name = input.name;
-  import_csv(input.file.path, to, table, how);
+  import_csv(path, to, table, import_options());
+}
+
+size_t PredictionInputs::kept_place(const std::string& name) {
+  const auto place = std::find(kept_.begin(), kept_.end(), name);
+  const auto at = static_cast<size_t>(place - kept_.begin());
+  if (place == kept_.end()) kept_.push_back(name);
+  return at;
 }
 
 void PredictionInputs::choose_kept(Input& input) {
@@ -77,9 +146,7 @@ void PredictionInputs::choose_kept(Input& input) {
   for (const std::string& name : chosen) {
     const auto column = std::find(names.begin(), names.end(), name);
     require(column != names.end(), ExitCode::kUsage, "--keep ", name, ": ", input.name, " has no such column");
-    const auto place = std::find(kept_.begin(), kept_.end(), name);
-    input.kept.emplace_back(column - names.begin(), place - kept_.begin());
-    if (place == kept_.end()) kept_.push_back(name);
+    input.kept.emplace_back(column - names.begin(), kept_place(name));
   }
 }
 
@@ -89,6 +156,8 @@ JsonObject PredictionInputs::next() {
   --input.left;
   JsonObject out;
   for (const std::string& name : kept_) out.emplace_back(name, nullptr);
+  if (!input.files.empty())
+    out[input.file_place].second = input.files[input.files.size() - 1 - static_cast<size_t>(input.left)];
   if (!input.rows) return out;
   require(input.rows->next(input.cells), ExitCode::kBadData, input.name,
           ": has become shorter since it was read before; predict again");

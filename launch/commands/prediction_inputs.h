@@ -1,5 +1,5 @@
 // PredictionInputs: the files that `lockstep predict` is given, as datasets, and what they say of each sample beside
-// what the model reads, such as the number of a row. Used by the first rank.
+// what the model reads, such as the number of a row or an image's file. Used by the first rank.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/shape.h"
 #include "core/io/json.h"
 #include "data/import/import.h"
 #include "data/import/kept_input.h"
@@ -18,9 +19,12 @@
 namespace lockstep {
 
 struct InputOptions {
-  TableOptions table = {};                              // how a table is read
-  std::optional<std::vector<std::string>> keep = {};    // columns that are copied; none: all that are no features
-  std::function<void(int64_t, int64_t)> progress = {};  // of each import
+  TableOptions table = {};                            // how a table is read
+  std::optional<std::vector<std::string>> keep = {};  // columns that are copied; none: all that are no features
+  // Images that are not resized must have this size, [height, width, channels]; empty: they may have any.
+  Shape image = {};
+  std::function<void(int64_t, int64_t)> progress = {};  // of each import; and after it
+  std::function<void()> imported = {};
 };
 
 class PredictionInputs {
@@ -38,9 +42,14 @@ class PredictionInputs {
  private:
   struct Input;
 
+  Input& add_input(const std::string& name);
   void import(const std::string& path, const std::string& folder);
-  void import_table_file(Input& input, const std::string& to);
+  void import_file(Input& input, const std::string& to);
+  void import_pictures(std::vector<std::string> files, const std::string& name, const std::string& folder);
+  void take(Input& input, const std::string& dataset);
+  ImportOptions import_options() const;
   void choose_kept(Input& input);
+  size_t kept_place(const std::string& name);  // in kept_
 
   std::shared_ptr<LikeData> like_;
   InputOptions options_;

@@ -113,6 +113,11 @@ echo '[1]' >list.jsonl
 head -n 2 new.jsonl >>list.jsonl
 refuses "a line that is no object" 65 "list.jsonl:1: is no JSON object" lockstep predict numbers list.jsonl -o no.csv
 
+# What a run weighs its classes by plays no part.
+succeeds "a run of weighted classes" lockstep train classes.yaml run.dir=weighted 'train.class_weights=[auto]'
+succeeds "its classes" lockstep predict weighted "$golden/new.csv" --top all
+expect "its classes: the same bytes" cmp classes.csv out
+
 # Missing values and categories that the run does not know.
 sed 's/,red,/,pink,/' "$golden/new.csv" >pink.csv
 refuses "an unknown category" 65 "pink.csv:[0-9]+: column 'colour' holds 'pink', which is no category of the column in classes/checkpoints/step-00000002; --unknown missing" \

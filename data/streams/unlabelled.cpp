@@ -1,0 +1,93 @@
+#include "data/streams/unlabelled.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "data/streams/mixture.h"
+
+namespace lockstep {
+namespace {
+
+bool is_target(std::string_view name) { return name == kLabels || name == kTargets; }
+
+size_t bytes_of(const TensorSpec& t) { return static_cast<size_t>(t.shape.numel() * size_of(t.dtype)); }
+
+// The inputs of a dataset, with targets of 0. A model of text without labels finds the samples as they are.
+class Unlabelled final : public Dataset {
+ public:
+  Unlabelled(std::shared_ptr<const Dataset> inputs, const DataSchema& like);
+  int64_t size() const override { return inputs_->size(); }
+  const DataSpec& spec() const override { return spec_; }
+  int64_t length(int64_t epoch, int64_t index) const override { return inputs_->length(epoch, index); }
+  Hash128 identity() const override { return inputs_->identity(); }
+  void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
+  const Vocabulary* vocabulary() const override { return inputs_->vocabulary(); }
+
+ private:
+  std::shared_ptr<const Dataset> inputs_;
+  DataSpec spec_;
+  std::vector<int> from_;  // of each tensor of inputs_: which of ours it is, -1 for a target
+};
+
+Unlabelled::Unlabelled(std::shared_ptr<const Dataset> inputs, const DataSchema& like)
+    : inputs_(std::move(inputs)), spec_(inputs_->spec()) {
+  const std::vector<TensorSpec> stored = std::move(spec_.tensors);
+  const bool keeps = like.target == TargetKind::kLabels && like.classes == 0;
+  spec_.tensors.clear();
+  spec_.class_counts.clear();
+  for (const TensorSpec& t : stored) {
+    const bool kept = keeps || !is_target(t.name);
+    from_.push_back(kept ? static_cast<int>(spec_.tensors.size()) : -1);
+    if (kept) spec_.tensors.push_back(t);
+  }
+  if (keeps) return;
+  const bool numbers = like.target == TargetKind::kNumbers;
+  Shape shape;
+  if (like.target == TargetKind::kMasks) shape = {spec_.input().shape[0], spec_.input().shape[1]};
+  if (numbers) spec_.tensors.push_back({std::string(kTargets), DType::kFloat32, {}});
+  else spec_.tensors.push_back({std::string(kLabels), DType::kInt32, shape});
+  spec_.classes = numbers ? 1 : like.classes;
+  spec_.target_mean = like.target_mean, spec_.target_std = like.target_std;
+}
+
+void Unlabelled::read(int64_t epoch, int64_t index, SampleMemory sample) const {
+  const std::vector<TensorSpec>& stored = inputs_->spec().tensors;
+  std::vector<std::vector<uint8_t>> unused;
+  std::vector<void*> memory;
+  for (size_t i = 0; i < stored.size(); ++i) {
+    if (from_[i] < 0) unused.emplace_back(bytes_of(stored[i]));
+    memory.push_back(from_[i] < 0 ? unused.back().data() : sample[static_cast<size_t>(from_[i])]);
+  }
+  inputs_->read(epoch, index, memory);
+  for (size_t i = 0; i < spec_.tensors.size(); ++i)
+    if (!unused.empty() && is_target(spec_.tensors[i].name)) std::memset(sample[i], 0, bytes_of(spec_.tensors[i]));
+}
+
+}  // namespace
+
+Datasets UnlabelledSource::open(const DataOptions& common, uint64_t seed) const {
+  auto like = std::make_shared<LikeData>(*like_);
+  like->new_classes = true;  // targets are not fitted
+  DataOptions o;
+  o.context = common.context, o.packing = common.packing, o.threads = common.threads, o.image = common.image;
+  o.memory = std::max<int64_t>(1, common.memory / std::ssize(paths_));
+  o.measured = DataPart::kAll;
+  o.like = std::move(like);
+  Datasets out;
+  out.measured = DataPart::kAll;
+  std::vector<std::shared_ptr<const Dataset>> parts;
+  for (const std::string& path : paths_) {
+    o.path = path;
+    const Datasets one = open_datasets(o, seed);
+    if (!out.like_this) out.like_this = one.like_this;
+    parts.push_back(std::make_shared<Unlabelled>(one.validation, like_->schema));
+    const DataSpec &first = parts[0]->spec(), &spec = parts.back()->spec();
+    require(spec.input() == first.input(), ExitCode::kBadData, path, ": holds samples of shape ", spec.input().shape,
+            ", but ", paths_[0], " of ", first.input().shape);
+  }
+  out.train = out.validation =
+      parts.size() == 1 ? parts[0] : std::make_shared<Mixture>(std::move(parts), MixtureOptions{});
+  return out;
+}
+
+}  // namespace lockstep
