@@ -35,7 +35,7 @@ std::string folder_of(const std::string& path) {
 void refuse_existing(const std::string& path) {
   std::error_code ignored;
   require(!fs::exists(fs::symlink_status(path, ignored)), ExitCode::kOutputLocked, path,
-          ": is already there; remove it or choose another name (data import: or give --force)");
+          ": is already there; remove it or choose another name (data import and predict: or give --force)");
 }
 
 [[noreturn]] void fail_to_make(const std::string& path, int error) {

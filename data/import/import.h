@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/images/image_layout.h"
+#include "data/import/table_reader.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/schema.h"
 #include "data/store/progress.h"
@@ -79,6 +80,12 @@ struct CsvTextColumns {
 };
 void import_csv_text(const std::string& table, const std::string& output, const CsvTextColumns& columns,
                      const ImportOptions& options = {});
+
+// A record of each text in a column of a table, or in each line of a text file (TableFile::lines), in their order; with
+// ImportOptions::like of text that has labels, each with the label 0. An empty text is an error (kBadData) that names
+// file and line. options.vocabulary is needed.
+void import_texts(const TableFile& table, const std::string& column, const std::string& output,
+                  const ImportOptions& options);
 
 // Token ids that other programs wrote; options.vocabulary says what they mean, level "ids" where it is null.
 struct TokenFileOptions {

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "data/import/csv.h"
+#include "data/import/line_reader.h"
 #include "data/import/record_reader.h"
 
 namespace lockstep {
@@ -85,14 +86,47 @@ class JsonTable final : public TableReader {
   bool first_ = false;  // the first object was read, but not yet given
 };
 
-bool holds_json(const TableFile& file) {
-  const auto ends = [&](const char* end) {
+class LineTable final : public TableReader {
+ public:
+  explicit LineTable(const TableFile& file) : lines_(file.path, file.name), encoding_(file.encoding) {
+    names_ = {"text"};
+  }
+  bool next(std::vector<std::string>& cells) override {
+    std::string_view line;
+    if (!lines_.next(line)) return false;
+    require(!lines_.too_long(), ExitCode::kBadData, lines_.place(), ": is longer than ", LineReader::kLongestLine >> 20,
+            " MiB");
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    if (lines_.number() == 1 && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
+    const int64_t bad = first_invalid(line, encoding_);
+    require(bad < 0, ExitCode::kBadData, lines_.place(), ": byte ", bad, " is no character in the file's encoding; ",
+            "--encoding names another");
+    cells.assign(1, encoding_ == TextEncoding::kUtf8 ? std::string(line) : in_utf8(line, encoding_));
+    return true;
+  }
+  int64_t line() const override { return lines_.number(); }
+  JsonValue value(const std::vector<std::string>& cells, size_t column) const override { return cells[column]; }
+  int64_t bytes_read() const override { return lines_.input().taken(); }
+  int64_t size() const override { return lines_.input().size(); }
+  Hash128 hash() const override { return lines_.input().hash(); }
+
+ private:
+  LineReader lines_;
+  TextEncoding encoding_;
+};
+
+bool named_as(const TableFile& file, std::initializer_list<const char*> ends) {
+  for (const char* end : ends)
     for (const char* packed : {"", ".gz", ".zst"})
       if (file.path.ends_with(std::string(end) + packed)) return true;
-    return false;
-  };
-  if (ends(".csv") || ends(".tsv")) return false;
-  if (ends(".jsonl") || ends(".ndjson") || ends(".json")) return true;
+  return false;
+}
+
+bool is_csv_name(const TableFile& file) { return named_as(file, {".csv", ".tsv"}); }
+
+bool holds_json(const TableFile& file) {
+  if (is_csv_name(file)) return false;
+  if (named_as(file, {".jsonl", ".ndjson", ".json"})) return true;
   std::string head(4096, '\0');
   InputStream input(file.path, file.name);
   head.resize(input.read(head.data(), head.size()));
@@ -105,6 +139,7 @@ bool holds_json(const TableFile& file) {
 
 std::unique_ptr<TableReader> open_table(const TableFile& file) {
   if (holds_json(file)) return std::make_unique<JsonTable>(file);
+  if (file.lines && !is_csv_name(file)) return std::make_unique<LineTable>(file);
   return std::make_unique<CsvTable>(file);
 }
 

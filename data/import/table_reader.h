@@ -19,6 +19,7 @@ struct TableFile {
   std::string name = {};  // for messages; empty: the path
   TextEncoding encoding = TextEncoding::kUtf8;
   char delimiter = 0;  // between cells; 0: csv_separator (data/import/csv.h)
+  bool lines = false;  // a file that is neither CSV by its name nor JSON has a text in each line, of a column `text`
 };
 
 class TableReader {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "data/samples/text_windows.h"
 #include "data/streams/mixture.h"
 
 namespace lockstep {
@@ -12,7 +13,7 @@ bool is_target(std::string_view name) { return name == kLabels || name == kTarge
 
 size_t bytes_of(const TensorSpec& t) { return static_cast<size_t>(t.shape.numel() * size_of(t.dtype)); }
 
-// The inputs of a dataset, with targets of 0. A model of text without labels finds the samples as they are.
+// The inputs of a dataset, with targets of 0.
 class Unlabelled final : public Dataset {
  public:
   Unlabelled(std::shared_ptr<const Dataset> inputs, const DataSchema& like);
@@ -32,15 +33,13 @@ class Unlabelled final : public Dataset {
 Unlabelled::Unlabelled(std::shared_ptr<const Dataset> inputs, const DataSchema& like)
     : inputs_(std::move(inputs)), spec_(inputs_->spec()) {
   const std::vector<TensorSpec> stored = std::move(spec_.tensors);
-  const bool keeps = like.target == TargetKind::kLabels && like.classes == 0;
   spec_.tensors.clear();
   spec_.class_counts.clear();
   for (const TensorSpec& t : stored) {
-    const bool kept = keeps || !is_target(t.name);
+    const bool kept = !is_target(t.name);
     from_.push_back(kept ? static_cast<int>(spec_.tensors.size()) : -1);
     if (kept) spec_.tensors.push_back(t);
   }
-  if (keeps) return;
   const bool numbers = like.target == TargetKind::kNumbers;
   Shape shape;
   if (like.target == TargetKind::kMasks) shape = {spec_.input().shape[0], spec_.input().shape[1]};
@@ -76,11 +75,22 @@ Datasets UnlabelledSource::open(const DataOptions& common, uint64_t seed) const 
   Datasets out;
   out.measured = DataPart::kAll;
   std::vector<std::shared_ptr<const Dataset>> parts;
+  const DataSchema& schema = like_->schema;
+  const bool texts = schema.kind == DataKind::kTokens && schema.classes == 0;
+  std::vector<std::shared_ptr<DatasetFile>> files;
+  int64_t width = 1;
+  for (size_t i = 0; texts && i < paths_.size(); ++i) {
+    files.push_back(open_dataset_file(paths_[i], o.memory << 20));
+    fit_to(*files[i], *o.like);
+    width = std::max(width, TextWindows::longest(*files[i], o.context));
+  }
+  for (auto& file : files) parts.push_back(std::make_shared<TextWindows>(std::move(file), o.context, width));
   for (const std::string& path : paths_) {
+    if (texts) break;
     o.path = path;
     const Datasets one = open_datasets(o, seed);
     if (!out.like_this) out.like_this = one.like_this;
-    parts.push_back(std::make_shared<Unlabelled>(one.validation, like_->schema));
+    parts.push_back(std::make_shared<Unlabelled>(one.validation, schema));
     const DataSpec &first = parts[0]->spec(), &spec = parts.back()->spec();
     require(spec.input() == first.input(), ExitCode::kBadData, path, ": holds samples of shape ", spec.input().shape,
             ", but ", paths_[0], " of ", first.input().shape);

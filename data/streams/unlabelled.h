@@ -1,5 +1,6 @@
 // UnlabelledSource: dataset files of which the samples are predicted, so that their targets do not matter: a model
-// finds the inputs, and targets of the kind that it was trained on, which are all 0. A plain value.
+// finds the inputs, and targets of the kind that it was trained on, which are all 0. A model of the next token finds
+// the texts and their tokens, of which it says how probable they are (data/samples/text_windows.h). A plain value.
 #pragma once
 
 #include <memory>

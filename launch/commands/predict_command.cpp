@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/base/log.h"
+#include "core/interop/hf_family.h"
 #include "core/interop/hf_model.h"
 #include "core/io/pending_file.h"
 #include "data/streams/unlabelled.h"
@@ -13,6 +14,7 @@
 #include "launch/artifacts/temp_dir.h"
 #include "launch/commands/chosen_checkpoint.h"
 #include "launch/commands/commands.h"
+#include "launch/commands/find_vocabulary.h"
 #include "launch/commands/job.h"
 #include "launch/commands/predicted_values.h"
 #include "launch/commands/prediction_inputs.h"
@@ -81,13 +83,17 @@ InputOptions input_options(const Arguments& a) {
           ": must be missing or error");
   out.table.unknown_is_missing = unknown == "missing";
   if (!a.text("keep").empty()) out.keep = a.list("keep");
+  out.text = a.text("text");
+  out.separator = a.text("separator");
   return out;
 }
 
-// Of a run's samples, so many that a micro-batch is worth its overhead, and has little memory.
-int64_t samples_at_once(const Arguments& a, int64_t of_run, const Shape& input) {
+// So many samples that a micro-batch is worth its overhead, and has little memory; each token of a text has a number
+// for each of the vocabulary in the model's output.
+int64_t samples_at_once(const Arguments& a, const DataSpec& spec) {
   if (const int64_t given = a.integer("batch", 0, 1 << 20); given > 0) return given;
-  return std::max(of_run, std::clamp<int64_t>((1 << 16) / input.numel(), 1, 1024));
+  const int64_t values = spec.input().shape.numel() * (spec.next_tokens ? ceil_div(spec.classes, 64) : 1);
+  return std::clamp<int64_t>((1 << 16) / values, 1, 1024);
 }
 
 // What is predicted takes the place of the run's data. `resized`: the size that images get, [height, width, channels];
@@ -122,19 +128,31 @@ Predictor predictor_of_run(const App& app, const std::string& run) {
   return out;
 }
 
+// What a folder of transformers was trained on, as far as it says so.
+std::shared_ptr<const LikeData> data_of_model(const HfModel& model) {
+  auto out = std::make_shared<LikeData>();
+  out->name = model.folder;
+  if (model.table->use == HfUse::kText) {
+    out->vocabulary = find_vocabulary(model.folder, PlainFile::kJson);
+    out->schema.classes = model.task.vocabulary > 0 ? model.task.classes : 0;
+    return out;
+  }
+  const auto images = data_of_folder(model);
+  require(images && !images->schema.mean.empty(), ExitCode::kBadData, model.folder,
+          ": has no preprocessor_config.json that says how images are normalised");
+  *out = *images;
+  out->schema.classes = model.task.classes;
+  return out;
+}
+
 Predictor predictor_of_folder(const App& app, const std::string& folder) {
   Predictor out;
   out.place = folder;
   out.settings = settings_of_pretrained(app, folder);
   const HfModel& model = *out.settings->pretrained;
-  const auto known = data_of_folder(model);
-  require(known != nullptr, ExitCode::kUsage, folder, ": does not say what it predicts of images or texts");
-  require(known->schema.kind != DataKind::kImages || !known->schema.mean.empty(), ExitCode::kBadData, folder,
-          ": has no preprocessor_config.json that says how images are normalised");
-  auto data = std::make_shared<LikeData>(*known);
-  data->schema.classes = model.task.classes;
-  out.data = std::move(data);
+  out.data = data_of_model(model);
   out.input = model.task.input;
+  if (out.input.rank() == 1) out.settings->data.context = out.input[0];
   return out;
 }
 
@@ -144,6 +162,8 @@ class PredictJob {
     const bool folder = is_hf_folder(run_);
     from_ = folder ? predictor_of_folder(app, run_) : predictor_of_run(app, run_);
     require(!folder || !arguments.has("ema"), ExitCode::kUsage, "--ema: ", run_, " holds no averages of parameters");
+    require(from_.settings->data.mask == 0, ExitCode::kUsage, from_.place,
+            ": was trained to find hidden tokens (data.mask), and says nothing of a whole text");
     const bool images = from_.data->schema.kind == DataKind::kImages;
     const bool sized = from_.settings->data.image.height > 0 && from_.settings->data.image.width > 0;
     require(images || !arguments.has("resize"), ExitCode::kUsage, "--resize is for images, and ", from_.place,
@@ -177,6 +197,7 @@ class PredictJob {
     ShownProgress shown("import", from_.data->schema.kind == DataKind::kImages ? "images" : "bytes");
     InputOptions how = input_options(arguments_);
     how.image = stored_;
+    how.context = from_.input.rank() == 1 ? from_.input[0] : 0;
     how.imported = [&] { shown.finish(); };
     how.progress = [&, stoppable = progress_until_stopped(shown, shown_name(), "the prediction")](int64_t done,
                                                                                                   int64_t total) {
@@ -192,6 +213,7 @@ class PredictJob {
     TaskSpec shapes;
     fail_together(comm, [&] {
       shapes = task_of(data.validation->spec());
+      if (data.validation->spec().next_tokens) shapes.input = from_.input;  // texts may be shorter
       require(shapes.input == from_.input, ExitCode::kBadData, "the input's samples are ",
               data.validation->spec().input().name, " ", shapes.input, ", but ", from_.place, " was trained on ",
               from_.input);
@@ -200,29 +222,36 @@ class PredictJob {
     if (checkpoint) fail_together(comm, [&] { placed.load_parameters(*checkpoint, arguments_.has("ema")); });
     else placed.load_initial();
     std::unique_ptr<PredictionWriter> writer;
-    const int64_t count = data.validation->size();
+    const int64_t count = data.validation->size(), samples = inputs ? inputs->samples() : 0;
     fail_together(comm, [&] {
-      if (inputs) writer = prediction_writer(output_, *values_, inputs->kept(), count);
+      if (inputs) writer = prediction_writer(output_, *values_, inputs->kept(), samples);
     });
+    JsonObject kept;
+    std::string parts;  // of a sample
     ShownProgress shown("predict", "samples");
     const auto progress = progress_until_stopped(shown, shown_name(), "the prediction");
     EvalOptions options = placed.eval_options();
-    options.micro_batch = samples_at_once(arguments_, from_.settings->batch.micro, shapes.input);
+    options.micro_batch = samples_at_once(arguments_, data.validation->spec());
     predict(
         placed.task(), placed.parallel(), *data.validation, options,
         [&](const Tensor& output, const Batch& batch) { return values_->encode(output, batch); },
         [&](const PredictedSamples& some) {
           const size_t bytes = values_->bytes();
           check(some.bytes.size() == bytes * static_cast<size_t>(some.count), "predictions of another size");
-          for (int64_t i = 0; i < some.count; ++i)
-            writer->add(inputs->next(), some.bytes.substr(static_cast<size_t>(i) * bytes, bytes));
+          for (int64_t i = 0; i < some.count; ++i) {
+            if (parts.empty()) kept = inputs->next();
+            parts += some.bytes.substr(static_cast<size_t>(i) * bytes, bytes);
+            if (parts.size() < bytes * static_cast<size_t>(inputs->parts())) continue;
+            writer->add(kept, values_->joined(parts));
+            parts.clear();
+          }
           progress(some.first + some.count, count);
         });
     fail_together(comm, [&] {
       if (!writer) return;
       writer->finish();
       shown.finish();
-      log_info(str("predicted ", count, " samples by ", checkpoint ? checkpoint->dir : run_));
+      log_info(str("predicted ", samples, " samples by ", checkpoint ? checkpoint->dir : run_));
     });
   }
 
@@ -243,14 +272,13 @@ std::vector<Command> predict_forms() {
   return {
       {"predict",
        "predict RUN INPUT... [-o FILE] [--top K] [--keep COLUMN,...] [--best | --at STEP] [--batch N] [--ranks N]",
-       "Says what RUN, a run directory (its newest checkpoint), a checkpoint or a folder of transformers, predicts "
-       "for\n"
-       "samples without targets: an INPUT is a table (.csv, .tsv, JSON lines), a folder of images, a PNG or JPEG "
-       "file,\n"
-       "an array (.npy), an IDX file of images or a dataset (.h5); - is standard input.\n"
+       "Says what RUN, a run directory (its newest checkpoint), a checkpoint or a folder of transformers, makes of\n"
+       "samples without targets: an INPUT is a table (.csv, .tsv, JSON lines), a folder of images, a PNG or JPEG\n"
+       "file, an array (.npy), an IDX file of images, a file of texts, one a line or in a table, or a dataset (.h5);\n"
+       "- is standard input.\n"
        "It is read as the run's own data was: columns and categories are found by name, and normalised as there. A\n"
        "column of the targets is not read. Predictions come in the order of the input, classes with their\n"
-       "probabilities, numbers in their own unit, beside the columns that are no features.\n"
+       "probabilities, numbers in their own unit, log-probabilities of texts, beside columns that are no features.\n"
        "The output appears under its name when it is complete; it is the same at every number of ranks and every\n"
        "--batch.",
        with_choice_of_checkpoint(
@@ -259,6 +287,9 @@ std::vector<Command> predict_forms() {
             {"force", "replace an existing output"},
             {"top", "how many classes are told, with their probabilities; all: each class's probability", "K", "1"},
             {"keep", "columns that are copied to the output; default: all that are no features", "COLUMN,...", ""},
+            {"text", "the column or field that holds texts, where an input is a table", "COLUMN", "text"},
+            {"separator", "a token such as <|endoftext|> that follows each text, as the run's import put it", "TOKEN",
+             ""},
             {"resize", "images of any size: the middle of each is resized to the run's, where its data was not"},
             {"unknown", "a category that the run does not know is an error, or a missing value: error or missing",
              "HOW", "error"},

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/base/ignore_index.h"
 #include "core/ops/ops.h"
 
 namespace lockstep {
@@ -123,6 +124,58 @@ class Numbers final : public PredictedValues {
   double mean_, std_;
 };
 
+// Of texts: the sum of the natural logarithms of the probabilities that the model gave each token but the first, and
+// how many these are.
+class LogProbabilities final : public PredictedValues {
+ public:
+  std::string encode(const Tensor& output, const Batch& batch) const override {
+    const Tensor& labels = batch[kLabels];
+    require(output.rank() == 3 && output.dim(1) == labels.dim(1), ExitCode::kConfig, "the task's output is ", output,
+            ": of texts it must give each token numbers, [samples, tokens, vocabulary]");
+    std::string out;
+    for (int64_t i = 0; i < output.dim(0); ++i) {  // sample by sample, so that none depends on the others
+      const std::vector<double> targets = slice(labels, 0, i, i + 1).to_vector();
+      const auto count = std::ssize(targets) - std::count(targets.begin(), targets.end(), kIgnoreIndex);
+      const Part part{-cross_entropy(slice(output, 0, i, i + 1), slice(labels, 0, i, i + 1)).item(), count};
+      out.append(reinterpret_cast<const char*>(&part), sizeof part);
+    }
+    return out;
+  }
+  size_t bytes() const override { return sizeof(Part); }
+  std::string joined(std::string_view parts) const override {
+    Part sum{0, 0};
+    for (size_t at = 0; at < parts.size(); at += sizeof(Part)) {
+      const Part part = part_in(parts.substr(at));
+      sum.log_probability += part.log_probability, sum.tokens += part.tokens;
+    }
+    return {reinterpret_cast<const char*>(&sum), sizeof sum};
+  }
+
+  std::vector<std::string> names() const override { return {"log_probability", "tokens"}; }
+  JsonObject told(std::string_view sample) const override {
+    const Part part = part_in(sample);
+    return {{"log_probability", number_text(shortest(part.log_probability), std::isfinite(part.log_probability))},
+            {"tokens", part.tokens}};
+  }
+  std::string array_type() const override { return "f8"; }
+  Shape array_shape() const override { return {}; }
+  std::string elements(std::string_view sample) const override {
+    const double value = part_in(sample).log_probability;
+    return {reinterpret_cast<const char*>(&value), sizeof value};
+  }
+
+ private:
+  struct Part {
+    double log_probability;
+    int64_t tokens;
+  };
+  static Part part_in(std::string_view bytes) {
+    Part out;
+    std::memcpy(&out, bytes.data(), sizeof out);
+    return out;
+  }
+};
+
 }  // namespace
 
 std::string shortest(float value) { return digits_of(value); }
@@ -130,6 +183,7 @@ std::string shortest(double value) { return digits_of(value); }
 
 std::unique_ptr<PredictedValues> predicted_values(const DataSchema& schema, const PredictedClasses& classes) {
   if (schema.target == TargetKind::kNumbers) return std::make_unique<Numbers>(schema);
+  if (schema.kind == DataKind::kTokens && schema.classes == 0) return std::make_unique<LogProbabilities>();
   require(schema.target == TargetKind::kLabels && schema.classes > 0, ExitCode::kUsage,
           "the run predicts neither classes nor numbers");
   return std::make_unique<ClassProbabilities>(schema, classes);

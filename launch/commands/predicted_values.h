@@ -1,5 +1,6 @@
-// PredictedValues: what the output of a run's model means: probabilities of classes, or a number in its own unit. It is
-// encoded on the rank that computed it, and told on the rank that writes. Objects without state that changes.
+// PredictedValues: what the output of a run's model means: probabilities of classes, a number in its own unit, or how
+// probable a text is. It is encoded on the rank that computed it, and told on the rank that writes. Objects without
+// state that changes.
 #pragma once
 
 #include <memory>
@@ -21,6 +22,8 @@ class PredictedValues {
   // The samples' values, each of bytes() bytes. Throws ExitCode::kConfig for an output that is none of these.
   virtual std::string encode(const Tensor& output, const Batch& batch) const = 0;
   virtual size_t bytes() const = 0;
+  // Those of a sample that came in several parts, one behind the other.
+  virtual std::string joined(std::string_view parts) const { return std::string(parts); }
 
   // Names and values in a table: texts, or the shortest digits that name a number.
   virtual std::vector<std::string> names() const = 0;

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/sample_kind.h"
+#include "data/samples/text_windows.h"
 
 namespace lockstep {
 
@@ -20,6 +21,8 @@ struct PredictionInputs::Input {
   std::vector<std::pair<size_t, size_t>> kept;  // a column, and which of kept() it is
   std::vector<std::string> files;               // images, of which each is named
   size_t file_place = 0;                        // which of kept() that is
+  std::vector<int32_t> parts;                   // of each text, its windows
+  int64_t at = 0;                               // samples that were given
 };
 
 namespace {
@@ -39,8 +42,8 @@ PredictionInputs::PredictionInputs(const std::vector<std::string>& inputs, const
   require(!sample_kind(like.schema.kind).normalised() || !like.schema.mean.empty(), ExitCode::kBadData, like.name,
           ": was trained on several files, each normalised by its own statistics, so that nobody can tell those of a "
           "single sample; join the files with `lockstep data merge` before training");
-  require(!options_.keep || like.schema.kind == DataKind::kTable, ExitCode::kUsage,
-          "--keep is for the columns of tables, and ", like.name, " was trained on none");
+  require(!options_.keep || like.schema.kind != DataKind::kImages, ExitCode::kUsage,
+          "--keep is for the columns of tables, and ", like.name, " was trained on images");
   for (size_t i = 0, end; i < inputs.size(); i = end) {
     end = i;
     if (like.schema.kind == DataKind::kImages)
@@ -60,7 +63,7 @@ PredictionInputs::Input& PredictionInputs::add_input(const std::string& name) {
 
 void PredictionInputs::import(const std::string& path, const std::string& folder) {
   const DataKind kind = like_->schema.kind;
-  const bool standard = path == "-", table = kind == DataKind::kTable;
+  const bool standard = path == "-", table = kind != DataKind::kImages;
   require(!standard || !piped_, ExitCode::kUsage, "standard input (-) can be read once");
   std::error_code error;
   require(standard || std::filesystem::exists(path, error), ExitCode::kMissingInput, path, ": there is no such file");
@@ -71,7 +74,8 @@ void PredictionInputs::import(const std::string& path, const std::string& folder
   Input& input = add_input(standard ? "standard input" : path);
   const std::string to = str(folder, "/", datasets_.size(), ".h5");
   if (standard) piped_.emplace(to);
-  input.file = {standard ? piped_->path() : path, input.name, options_.table.encoding, options_.table.delimiter};
+  input.file = {standard ? piped_->path() : path, input.name, options_.table.encoding, options_.table.delimiter,
+                kind == DataKind::kTokens};
   if (is_hdf5_file(input.file.path)) return take(input, input.file.path);
   import_file(input, to);
   take(input, to);
@@ -81,7 +85,12 @@ void PredictionInputs::take(Input& input, const std::string& dataset) {
   if (options_.imported) options_.imported();
   const DatasetHeader header = read_dataset_header(Hdf5File::open(dataset));
   input.left = sample_count(header);
+  samples_ += input.left;
   datasets_.push_back(dataset);
+  if (header.kind == DataKind::kTokens && like_->schema.classes == 0)
+    visit_records(*open_dataset_file(dataset, 16 << 20), [&](IndexRange text) {
+      input.parts.push_back(narrow<int32_t>(text_windows(text.size(), options_.context)));
+    });
   const Shape& wanted = options_.image;
   if (header.kind != DataKind::kImages || wanted.rank() == 0) return;
   const Shape& found = header.images;
@@ -116,14 +125,27 @@ void PredictionInputs::import_pictures(std::vector<std::string> files, const std
 
 void PredictionInputs::import_file(Input& input, const std::string& to) {
   const std::string& path = input.file.path;
+  if (like_->schema.kind == DataKind::kTokens) return import_text_file(input, to);
   if (path.ends_with(".npy")) return import_npy(path, "", to, import_options());
   if (like_->schema.kind == DataKind::kImages) return import_idx(path, "", to, 0, import_options());
-  require(like_->schema.kind == DataKind::kTable, ExitCode::kUsage, path, ": ", like_->name, " was trained on ",
-          sample_kind(like_->schema.kind).words().content, ", of which predict reads no such input");
-  choose_kept(input);
+  std::set<std::string> features;
+  for (const TableColumn& c : parse_columns(like_->schema.columns.empty() ? "[]" : like_->schema.columns, like_->name))
+    if (c.type != TableColumn::Type::kTarget) features.insert(c.name);
+  choose_kept(input, std::move(features));
   TableOptions table = options_.table;
   table.name = input.name;
   import_csv(path, to, table, import_options());
+}
+
+void PredictionInputs::import_text_file(Input& input, const std::string& to) {
+  require(like_->vocabulary != nullptr, ExitCode::kUsage, like_->name,
+          ": was trained on token ids, which no text has: give a dataset");
+  // Where a text is all that there is, it tells which one a prediction is of.
+  choose_kept(input, {open_table(input.file)->names().size() > 1 ? options_.text : ""});
+  ImportOptions how = import_options();
+  how.vocabulary = like_->vocabulary;
+  how.separator = options_.separator;
+  import_texts(input.file, options_.text, to, how);
 }
 
 size_t PredictionInputs::kept_place(const std::string& name) {
@@ -133,15 +155,12 @@ size_t PredictionInputs::kept_place(const std::string& name) {
   return at;
 }
 
-void PredictionInputs::choose_kept(Input& input) {
+void PredictionInputs::choose_kept(Input& input, std::set<std::string> read) {
   input.rows = open_table(input.file);
   const std::vector<std::string>& names = input.rows->names();
-  std::set<std::string> features;
-  for (const TableColumn& c : parse_columns(like_->schema.columns.empty() ? "[]" : like_->schema.columns, like_->name))
-    if (c.type != TableColumn::Type::kTarget) features.insert(c.name);
   std::vector<std::string> chosen;
   for (const std::string& name : names)
-    if (!features.contains(name)) chosen.push_back(name);
+    if (!read.contains(name)) chosen.push_back(name);
   if (options_.keep) chosen = *options_.keep;
   for (const std::string& name : chosen) {
     const auto column = std::find(names.begin(), names.end(), name);
@@ -154,10 +173,11 @@ JsonObject PredictionInputs::next() {
   while (inputs_[at_]->left == 0) inputs_[at_++]->rows.reset();
   Input& input = *inputs_[at_];
   --input.left;
+  parts_ = input.parts.empty() ? 1 : input.parts[static_cast<size_t>(input.at)];
+  ++input.at;
   JsonObject out;
   for (const std::string& name : kept_) out.emplace_back(name, nullptr);
-  if (!input.files.empty())
-    out[input.file_place].second = input.files[input.files.size() - 1 - static_cast<size_t>(input.left)];
+  if (!input.files.empty()) out[input.file_place].second = input.files[static_cast<size_t>(input.at - 1)];
   if (!input.rows) return out;
   require(input.rows->next(input.cells), ExitCode::kBadData, input.name,
           ": has become shorter since it was read before; predict again");

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ namespace lockstep {
 
 struct InputOptions {
   TableOptions table = {};                            // how a table is read
+  std::string text = "text";                          // the column of texts
+  std::string separator = {};                         // a token that follows each text; empty: none
+  int64_t context = 0;                                // tokens of a model of the next token
   std::optional<std::vector<std::string>> keep = {};  // columns that are copied; none: all that are no features
   // Images that are not resized must have this size, [height, width, channels]; empty: they may have any.
   Shape image = {};
@@ -36,8 +40,10 @@ class PredictionInputs {
   ~PredictionInputs();
 
   const std::vector<std::string>& datasets() const { return datasets_; }  // of the inputs, in their order
+  int64_t samples() const { return samples_; }                            // of all of them
   const std::vector<std::string>& kept() const { return kept_; }          // names of what is known of each sample
   JsonObject next();                                                      // what is known of the next sample
+  int64_t parts() const { return parts_; }  // how many of the datasets' samples that one is: of a text, its windows
 
  private:
   struct Input;
@@ -45,10 +51,11 @@ class PredictionInputs {
   Input& add_input(const std::string& name);
   void import(const std::string& path, const std::string& folder);
   void import_file(Input& input, const std::string& to);
+  void import_text_file(Input& input, const std::string& to);
   void import_pictures(std::vector<std::string> files, const std::string& name, const std::string& folder);
   void take(Input& input, const std::string& dataset);
   ImportOptions import_options() const;
-  void choose_kept(Input& input);
+  void choose_kept(Input& input, std::set<std::string> read);
   size_t kept_place(const std::string& name);  // in kept_
 
   std::shared_ptr<LikeData> like_;
@@ -57,6 +64,7 @@ class PredictionInputs {
   std::vector<std::string> datasets_, kept_;
   std::vector<std::unique_ptr<Input>> inputs_;
   size_t at_ = 0;  // the input of the next sample
+  int64_t parts_ = 1, samples_ = 0;
 };
 
 }  // namespace lockstep

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# What a run predicts for texts: the class of each, and how probable a model of the next token finds it, beside what eval measures.
+# Usage: predict_texts_test.sh LOCKSTEP [MPIRUN]
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh"
+make_inputs
+
+# A model of the next token.
+succeeds "the run" lockstep train text.yaml
+printf 'the cat sat on\na\nthe mat saw many red birds and it saw many red birds and a cat\nbirds' >lines.txt
+succeeds "lines of text" lockstep predict run lines.txt -o lines.csv
+same "lines of text: columns" "text,log_probability,tokens" "$(head -n 1 lines.csv)"
+same "lines of text: tokens but the first of each" "13 0 61 4" "$(tail -n +2 lines.csv | cut -d, -f3 | paste -sd ' ')"
+same "a text of one token is certain" "a,0,0" "$(sed -n 3p lines.csv)"
+# eval predicts each token but the first of a text, too, in windows of the context that follow each other.
+for line in 1 3 4; do
+  sed -n "${line}p" lines.txt | tr -d '\n' >one.txt
+  succeeds "import of line $line" lockstep data import text one.txt one.h5 --vocabulary run --force
+  succeeds "eval of line $line" lockstep eval run data.path=one.h5 --on all
+  expect "line $line: eval's loss" awk -F, -v line="$line" -v loss="$(field loss <out)" -v n="$(field targets <out)" \
+    'NR == line + 1 { d = $2 + loss * n; exit !(n == $3 && d < 1e-6 * n && d > -1e-6 * n) }' lines.csv
+done
+for how in "--batch 1" "--batch 3 --ranks 2" "--ranks 4"; do
+  # shellcheck disable=SC2086  # several words
+  succeeds "lines of text, $how" lockstep predict run lines.txt -o again.csv --force $how
+  expect "lines of text, $how: the same bytes" cmp lines.csv again.csv
+done
+piped() { lockstep predict run - <lines.txt; }
+succeeds "lines of a pipe" piped
+expect "lines of a pipe: the same bytes" cmp lines.csv out
+head -n 2 lines.txt >first.txt
+tail -n +3 lines.txt >second.txt
+succeeds "two files" lockstep predict run first.txt second.txt
+expect "two files: the same bytes" cmp lines.csv out
+succeeds "an array" lockstep predict run lines.txt -o lines.npy
+expect "an array: its shape" grep -qaF "'<f8', 'fortran_order': False, 'shape': (4,)" lines.npy
+awk '{ printf "{\"id\": %d, \"text\": \"%s\"}\n", NR, $0 }' lines.txt >lines.jsonl
+succeeds "JSON lines" lockstep predict run lines.jsonl -o again.jsonl
+same "JSON lines: fields" 4 "$(grep -cE '^\{"id":[1-4],"log_probability":(0|-[0-9.]+),"tokens":[0-9]+\}$' again.jsonl)"
+succeeds "a dataset of records" lockstep data import json lines.jsonl records.h5 --vocabulary run
+succeeds "a dataset" lockstep predict run records.h5
+same "a dataset: the same predictions" "$(tail -n +2 lines.csv | cut -d, -f2-)" "$(tail -n +2 out)"
+refuses "one long text" 65 "text.h5: is one long text without records" lockstep predict run text.h5 -o no.csv
+printf 'the cat\n\nsat\n' >gap.txt
+refuses "an empty line" 65 "gap.txt:2: is empty" lockstep predict run gap.txt -o no.csv
+printf 'the cat\nzebra Q\n' >other.txt
+refuses "a character that the run does not know" 65 "other.txt:2: .*'z'.*is not in" lockstep predict run other.txt -o no.csv
+refuses "no such column" 65 "lines.jsonl:1: has no column 'words'" lockstep predict run lines.jsonl --text words -o no.csv
+refuses "a separator of characters" 64 "a separator is an added token" lockstep predict run lines.txt --separator '<|end|>' -o no.csv
+
+# A folder of transformers, with its tokenizer.
+succeeds "a tokenizer" lockstep tokenizer train text.txt pairs.json --vocab-size 300
+succeeds "import of pairs" lockstep data import text text.txt pairs.h5 --tokenizer pairs.json
+succeeds "the run of pairs" lockstep train text.yaml data.path=pairs.h5 run.dir=pairs
+succeeds "lines of text as pairs" lockstep predict pairs lines.txt -o pairs.csv
+succeeds "export to transformers" lockstep checkpoint export pairs gpt2 --to hf
+succeeds "a folder of transformers" lockstep predict gpt2 lines.txt
+expect "a folder of transformers: the same bytes" cmp pairs.csv out
+succeeds "hidden tokens" lockstep train text.yaml model.name=bert data.mask=0.15 run.dir=masked train.steps=2
+refuses "a model of hidden tokens" 64 "masked/checkpoints/step-00000002: was trained to find hidden tokens" lockstep predict masked lines.txt -o no.csv
+
+# Classes of texts.
+numbers 120 9 13 | awk '{ printf "{\"t\": \"%s\", \"n\": %d, \"y\": \"%s\"}\n", substr("a longer text of words", $1 + 1, 9), NR, $1 % 2 ? "odd" : "even" }' >known.jsonl
+succeeds "import of labelled texts" lockstep data import json known.jsonl known.h5 --field t --label y
+cat >classes.yaml <<'YAML'
+run: {dir: classes}
+train: {steps: 40}
+batch: {global: 12, micro: 4}
+model: {name: bert, layers: 1, heads: 2, width: 16}
+optim: {lr: 0.005}
+data: {path: known.h5, context: 12, validation: 0.2, buckets: 2}
+compute: {threads: 1}
+YAML
+succeeds "the run of labelled texts" lockstep train classes.yaml
+succeeds "eval" lockstep eval classes data.path=known.h5 --on all
+accuracy=$(field accuracy <out)
+succeeds "classes of texts" lockstep predict classes known.jsonl --text t -o classes.csv
+same "classes of texts: columns" "n,y,prediction,probability" "$(head -n 1 classes.csv)"
+expect "classes of texts: as accurate as eval says" awk -F, -v wanted="$accuracy" 'NR > 1 { n++; right += $2 == $3 } END { d = right / n - wanted; exit !(n == 120 && wanted > 0.6 && d < 1e-9 && d > -1e-9) }' classes.csv
+succeeds "classes of texts, in other batches" lockstep predict classes known.jsonl --text t -o again.csv --force --batch 1 --ranks 3
+expect "classes of texts, in other batches: the same bytes" cmp classes.csv again.csv
+if with_mpi; then
+  succeeds "classes of texts, mpirun -n 2" mpi 2 "$binary" predict classes known.jsonl --text t -o again.csv --force
+  expect "classes of texts, mpirun -n 2: the same bytes" cmp classes.csv again.csv
+fi
+succeeds "classes of a dataset" lockstep predict classes known.h5 --top 2
+same "classes of a dataset: the same predictions" "$(tail -n +2 classes.csv | cut -d, -f3-)" "$(tail -n +2 out | cut -d, -f1,2)"
+{ echo n,t && sed -E 's/.*"t": "([^"]*)", "n": ([0-9]*),.*/\2,\1/' known.jsonl; } >known.csv
+succeeds "a column of texts" lockstep predict classes known.csv --text t
+same "a column of texts: the same predictions" "$(cut -d, -f1,3- classes.csv)" "$(cat out)"
+expect "nothing is left under the names" test -z "$(find . -name 'no.*')"
+finish
