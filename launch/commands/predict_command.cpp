@@ -8,7 +8,7 @@
 #include "core/base/log.h"
 #include "core/interop/hf_family.h"
 #include "core/interop/hf_model.h"
-#include "core/io/pending_file.h"
+#include "data/import/mask_values.h"
 #include "data/streams/unlabelled.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/artifacts/temp_dir.h"
@@ -156,6 +156,16 @@ Predictor predictor_of_folder(const App& app, const std::string& folder) {
   return out;
 }
 
+// Of each class.
+std::vector<std::array<uint8_t, 3>> colours_of(const MaskPalette& palette) {
+  std::vector<std::array<uint8_t, 3>> out(palette.names.size());
+  for (const auto& [colour, value] : palette.classes)
+    if (value < out.size())
+      out[value] = {static_cast<uint8_t>(colour >> 16), static_cast<uint8_t>(colour >> 8),
+                    static_cast<uint8_t>(colour)};
+  return out;
+}
+
 class PredictJob {
  public:
   PredictJob(const App& app, const Arguments& arguments) : arguments_(arguments), run_(chosen_checkpoint(arguments)) {
@@ -172,10 +182,12 @@ class PredictJob {
     if (images && !sized && resized_.rank() == 0) stored_ = from_.input;
     PredictedClasses classes;
     classes.top = arguments.text("top") == "all" ? 0 : arguments.integer("top", 1);
-    values_ = predicted_values(from_.data->schema, classes);
-    output_ = {arguments.text("output"), prediction_format(arguments.text("output"), arguments.text("format")),
+    if (!arguments.text("palette").empty()) classes.colours = colours_of(read_mask_palette(arguments.text("palette")));
+    values_ = predicted_values(from_.data->schema, from_.input, classes);
+    output_ = {arguments.text("output"),
+               prediction_format(arguments.text("output"), arguments.text("format"), values_->is_picture()),
                arguments.has("force")};
-    if (!output_.path.empty()) PendingFile::check_place(output_.path, output_.replace);
+    check_place(output_);
     from_.settings->train.eval_ema = false;
     from_.settings->train.class_weights.clear();  // of a loss, which nobody computes
   }
@@ -226,7 +238,7 @@ class PredictJob {
     fail_together(comm, [&] {
       if (inputs) writer = prediction_writer(output_, *values_, inputs->kept(), samples);
     });
-    JsonObject kept;
+    KnownOfSample known;
     std::string parts;  // of a sample
     ShownProgress shown("predict", "samples");
     const auto progress = progress_until_stopped(shown, shown_name(), "the prediction");
@@ -239,10 +251,10 @@ class PredictJob {
           const size_t bytes = values_->bytes();
           check(some.bytes.size() == bytes * static_cast<size_t>(some.count), "predictions of another size");
           for (int64_t i = 0; i < some.count; ++i) {
-            if (parts.empty()) kept = inputs->next();
+            if (parts.empty()) known = inputs->next();
             parts += some.bytes.substr(static_cast<size_t>(i) * bytes, bytes);
             if (parts.size() < bytes * static_cast<size_t>(inputs->parts())) continue;
-            writer->add(kept, values_->joined(parts));
+            writer->add(known, values_->joined(parts));
             parts.clear();
           }
           progress(some.first + some.count, count);
@@ -283,8 +295,10 @@ std::vector<Command> predict_forms() {
        "--batch.",
        with_choice_of_checkpoint(
            {{"output,o", "the output: .csv, .jsonl or .npy by its name; default: CSV on standard output", "FILE", ""},
-            {"format", "csv, jsonl or npy, whatever the output's name says", "NAME", ""},
-            {"force", "replace an existing output"},
+            {"format", "csv, jsonl, npy or, of masks, png, whatever the output's name says", "NAME", ""},
+            {"force", "replace an existing file"},
+            {"palette", "the colours of masks' classes, as in data import images; default: those of PASCAL VOC", "FILE",
+             ""},
             {"top", "how many classes are told, with their probabilities; all: each class's probability", "K", "1"},
             {"keep", "columns that are copied to the output; default: all that are no features", "COLUMN,...", ""},
             {"text", "the column or field that holds texts, where an input is a table", "COLUMN", "text"},

@@ -9,6 +9,8 @@
 #include "core/base/error.h"
 #include "core/base/ignore_index.h"
 #include "core/ops/ops.h"
+#include "data/images/class_colour.h"
+#include "data/images/codecs/image_codec.h"
 
 namespace lockstep {
 namespace {
@@ -176,12 +178,52 @@ class LogProbabilities final : public PredictedValues {
   }
 };
 
+// The most probable class of each pixel, the lowest of equal ones.
+class Masks final : public PredictedValues {
+ public:
+  Masks(const DataSchema& schema, const Shape& input, std::vector<std::array<uint8_t, 3>> colours)
+      : height_(input[0]), width_(input[1]), classes_(schema.classes), colours_(std::move(colours)) {
+    require(colours_.empty() || std::ssize(colours_) == classes_, ExitCode::kUsage, "--palette: has ", colours_.size(),
+            " classes, but the run has ", classes_);
+    for (int64_t i = std::ssize(colours_); i < classes_; ++i) colours_.push_back(colour_of(static_cast<uint8_t>(i)));
+  }
+
+  std::string encode(const Tensor& output, const Batch&) const override {
+    require(output.rank() == 4 && output.dim(1) == height_ && output.dim(2) == width_ && output.dim(3) == classes_,
+            ExitCode::kConfig, "the task's output is ", output, ": of masks it must be [samples, ", height_, ", ",
+            width_, ", ", classes_, "]");
+    const std::vector<float> values = floats_of(output);
+    std::string out;
+    for (auto pixel = values.begin(); pixel != values.end(); pixel += classes_)
+      out.push_back(static_cast<char>(std::max_element(pixel, pixel + classes_) - pixel));
+    return out;
+  }
+  size_t bytes() const override { return static_cast<size_t>(height_ * width_); }
+
+  std::vector<std::string> names() const override { return {}; }
+  JsonObject told(std::string_view) const override { return {}; }
+  bool is_picture() const override { return true; }
+  std::string png(std::string_view sample) const override {
+    return encode_png({height_, width_, 1, {sample.begin(), sample.end()}}, colours_);
+  }
+  std::string array_type() const override { return "u1"; }
+  Shape array_shape() const override { return {height_, width_}; }
+
+ private:
+  int64_t height_, width_, classes_;
+  std::vector<std::array<uint8_t, 3>> colours_;
+};
+
 }  // namespace
 
 std::string shortest(float value) { return digits_of(value); }
 std::string shortest(double value) { return digits_of(value); }
 
-std::unique_ptr<PredictedValues> predicted_values(const DataSchema& schema, const PredictedClasses& classes) {
+std::unique_ptr<PredictedValues> predicted_values(const DataSchema& schema, const Shape& input,
+                                                  const PredictedClasses& classes) {
+  require(classes.colours.empty() || schema.target == TargetKind::kMasks, ExitCode::kUsage,
+          "--palette: is for masks, which the run does not predict");
+  if (schema.target == TargetKind::kMasks) return std::make_unique<Masks>(schema, input, classes.colours);
   if (schema.target == TargetKind::kNumbers) return std::make_unique<Numbers>(schema);
   if (schema.kind == DataKind::kTokens && schema.classes == 0) return std::make_unique<LogProbabilities>();
   require(schema.target == TargetKind::kLabels && schema.classes > 0, ExitCode::kUsage,

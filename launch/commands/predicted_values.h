@@ -1,8 +1,10 @@
-// PredictedValues: what the output of a run's model means: probabilities of classes, a number in its own unit, or how
-// probable a text is. It is encoded on the rank that computed it, and told on the rank that writes. Objects without
-// state that changes.
+// PredictedValues: what the output of a run's model means: probabilities of classes, a number in its own unit, how
+// probable a text is, or a mask. It is encoded on the rank that computed it, and told on the rank that writes. Objects
+// without state that changes.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,6 +30,9 @@ class PredictedValues {
   // Names and values in a table: texts, or the shortest digits that name a number.
   virtual std::vector<std::string> names() const = 0;
   virtual JsonObject told(std::string_view sample) const = 0;
+  // Of values that are pictures, which no table holds: a PNG file.
+  virtual bool is_picture() const { return false; }
+  virtual std::string png(std::string_view sample) const { return {}; }
 
   // As an array of NumPy: kind and bytes of an element, "f4", the shape of a sample, and its elements.
   virtual std::string array_type() const { return "f4"; }
@@ -35,13 +40,16 @@ class PredictedValues {
   virtual std::string elements(std::string_view sample) const { return std::string(sample); }
 };
 
-// How many classes are told, the most probable first; 0: each of them, in their order.
 struct PredictedClasses {
-  int64_t top = 1;
+  int64_t top = 1;  // how many classes are told, the most probable first; 0: each of them, in their order
+  // Of masks: red, green and blue of each; empty: colour_of (data/images/class_colour.h).
+  std::vector<std::array<uint8_t, 3>> colours = {};
 };
 
-// Of a run that was trained on such data. Throws ExitCode::kUsage where its model predicts nothing of a sample.
-std::unique_ptr<PredictedValues> predicted_values(const DataSchema& schema, const PredictedClasses& classes);
+// Of a run that was trained on such data, samples of the shape `input`. Throws ExitCode::kUsage where its model
+// predicts nothing of a sample.
+std::unique_ptr<PredictedValues> predicted_values(const DataSchema& schema, const Shape& input,
+                                                  const PredictedClasses& classes);
 
 std::string shortest(float value);  // the fewest digits that name it
 std::string shortest(double value);

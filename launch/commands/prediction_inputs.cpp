@@ -20,6 +20,7 @@ struct PredictionInputs::Input {
   std::vector<std::string> cells;
   std::vector<std::pair<size_t, size_t>> kept;  // a column, and which of kept() it is
   std::vector<std::string> files;               // images, of which each is named
+  std::string within;                           // their folder, where they are all of one
   size_t file_place = 0;                        // which of kept() that is
   std::vector<int32_t> parts;                   // of each text, its windows
   int64_t at = 0;                               // samples that were given
@@ -49,7 +50,7 @@ PredictionInputs::PredictionInputs(const std::vector<std::string>& inputs, const
     if (like.schema.kind == DataKind::kImages)
       while (end < inputs.size() && is_image_file(inputs[end]) && !std::filesystem::is_directory(inputs[end])) ++end;
     if (end > i)
-      import_pictures({inputs.begin() + std::ptrdiff_t(i), inputs.begin() + std::ptrdiff_t(end)}, inputs[i], folder);
+      import_pictures({inputs.begin() + std::ptrdiff_t(i), inputs.begin() + std::ptrdiff_t(end)}, "", folder);
     else import(inputs[end++], folder);
   }
 }
@@ -109,15 +110,16 @@ ImportOptions PredictionInputs::import_options() const {
   return how;
 }
 
-void PredictionInputs::import_pictures(std::vector<std::string> files, const std::string& name,
+void PredictionInputs::import_pictures(std::vector<std::string> files, const std::string& within,
                                        const std::string& folder) {
   for (const std::string& file : files)
     require(std::filesystem::exists(file), ExitCode::kMissingInput, file, ": there is no such file");
-  Input& input = add_input(name);
+  Input& input = add_input(within.empty() ? files[0] : within);
+  input.within = within;
   const std::string to = str(folder, "/", datasets_.size(), ".h5");
   ImageOptions images;
   images.files = files;
-  import_images(name, to, images, import_options());
+  import_images(input.name, to, images, import_options());
   input.files = std::move(files);
   input.file_place = kept_place("file");
   take(input, to);
@@ -169,20 +171,26 @@ void PredictionInputs::choose_kept(Input& input, std::set<std::string> read) {
   }
 }
 
-JsonObject PredictionInputs::next() {
+KnownOfSample PredictionInputs::next() {
   while (inputs_[at_]->left == 0) inputs_[at_++]->rows.reset();
   Input& input = *inputs_[at_];
   --input.left;
   parts_ = input.parts.empty() ? 1 : input.parts[static_cast<size_t>(input.at)];
   ++input.at;
-  JsonObject out;
+  KnownOfSample known{{}, std::to_string(given_++)};
+  known.name.insert(0, std::to_string(samples_ - 1).size() - known.name.size(), '0');  // so that names are in order
+  JsonObject& out = known.kept;
   for (const std::string& name : kept_) out.emplace_back(name, nullptr);
   if (!input.files.empty()) out[input.file_place].second = input.files[static_cast<size_t>(input.at - 1)];
-  if (!input.rows) return out;
+  if (!input.files.empty()) {
+    const std::filesystem::path file = input.files[static_cast<size_t>(input.at - 1)];
+    known.name = (input.within.empty() ? file.filename() : file.lexically_relative(input.within)).replace_extension();
+  }
+  if (!input.rows) return known;
   require(input.rows->next(input.cells), ExitCode::kBadData, input.name,
           ": has become shorter since it was read before; predict again");
   for (const auto& [column, place] : input.kept) out[place].second = input.rows->value(input.cells, column);
-  return out;
+  return known;
 }
 
 }  // namespace lockstep

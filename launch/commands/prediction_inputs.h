@@ -16,6 +16,7 @@
 #include "data/import/kept_input.h"
 #include "data/import/table_reader.h"
 #include "data/samples/schema.h"
+#include "launch/commands/prediction_writer.h"
 
 namespace lockstep {
 
@@ -42,7 +43,7 @@ class PredictionInputs {
   const std::vector<std::string>& datasets() const { return datasets_; }  // of the inputs, in their order
   int64_t samples() const { return samples_; }                            // of all of them
   const std::vector<std::string>& kept() const { return kept_; }          // names of what is known of each sample
-  JsonObject next();                                                      // what is known of the next sample
+  KnownOfSample next();                                                   // of the next sample
   int64_t parts() const { return parts_; }  // how many of the datasets' samples that one is: of a text, its windows
 
  private:
@@ -52,7 +53,8 @@ class PredictionInputs {
   void import(const std::string& path, const std::string& folder);
   void import_file(Input& input, const std::string& to);
   void import_text_file(Input& input, const std::string& to);
-  void import_pictures(std::vector<std::string> files, const std::string& name, const std::string& folder);
+  // `within`: the folder that the files' own names leave out; empty: all folders.
+  void import_pictures(std::vector<std::string> files, const std::string& within, const std::string& folder);
   void take(Input& input, const std::string& dataset);
   ImportOptions import_options() const;
   void choose_kept(Input& input, std::set<std::string> read);
@@ -64,7 +66,7 @@ class PredictionInputs {
   std::vector<std::string> datasets_, kept_;
   std::vector<std::unique_ptr<Input>> inputs_;
   size_t at_ = 0;  // the input of the next sample
-  int64_t parts_ = 1, samples_ = 0;
+  int64_t parts_ = 1, samples_ = 0, given_ = 0;
 };
 
 }  // namespace lockstep

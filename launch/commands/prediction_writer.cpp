@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <optional>
 
 #include "core/base/error.h"
 #include "core/base/plain_file.h"
+#include "core/base/temporary.h"
 #include "core/io/numpy_file.h"
 #include "core/io/pending_file.h"
 #include "launch/artifacts/files.h"
@@ -72,8 +74,8 @@ class CsvWriter final : public PredictionWriter {
     for (const std::string& name : names) add_cell(name);
     end_row();
   }
-  void add(const JsonObject& kept, std::string_view sample) override {
-    for (const auto& [name, value] : kept) add_cell(plain_text(value));
+  void add(const KnownOfSample& known, std::string_view sample) override {
+    for (const auto& [name, value] : known.kept) add_cell(plain_text(value));
     for (const auto& [name, value] : values_.told(sample)) add_cell(plain_text(value));
     end_row();
   }
@@ -99,8 +101,8 @@ class CsvWriter final : public PredictionWriter {
 class JsonWriter final : public PredictionWriter {
  public:
   JsonWriter(const PredictionOutput& output, const PredictedValues& values) : output_(output), values_(values) {}
-  void add(const JsonObject& kept, std::string_view sample) override {
-    JsonObject line = kept;
+  void add(const KnownOfSample& known, std::string_view sample) override {
+    JsonObject line = known.kept;
     for (auto& member : values_.told(sample)) line.push_back(std::move(member));
     output_.write(json_line(line) + "\n");
   }
@@ -120,7 +122,7 @@ class ArrayWriter final : public PredictionWriter {
     for (int i = 0; i < of_sample.rank(); ++i) shape.push_back(of_sample[i]);
     output_.write(numpy_head(values.array_type(), shape));
   }
-  void add(const JsonObject&, std::string_view sample) override { output_.write(values_.elements(sample)); }
+  void add(const KnownOfSample&, std::string_view sample) override { output_.write(values_.elements(sample)); }
   void finish() override { output_.finish(); }
 
  private:
@@ -128,9 +130,59 @@ class ArrayWriter final : public PredictionWriter {
   const PredictedValues& values_;
 };
 
+// Pictures in a folder of the samples' names, which is made under another name beside it.
+class FolderWriter final : public PredictionWriter {
+ public:
+  FolderWriter(const PredictionOutput& output, const PredictedValues& values) : output_(output.path), values_(values) {
+    check_place(output);
+    made_ = make_temporary_folder(output_ + ".lockstep-", 0777);
+    if (!made_.lock) fail_write(output_, errno);
+  }
+  ~FolderWriter() override {
+    if (made_.lock) remove_tree(made_.path);
+  }
+  void add(const KnownOfSample& known, std::string_view sample) override {
+    const std::string path = str(made_.path, "/", known.name, ".png");
+    make_folder(std::filesystem::path(path).parent_path());
+    const Descriptor file = create_new(path);
+    const int error = errno;
+    require(file || error != EEXIST, ExitCode::kUsage, "two inputs have the name ", known.name,
+            ": predict them into different folders");
+    if (!file) fail_write(path, error);
+    if (!write_all(file, values_.png(sample))) fail_write(path, errno);
+  }
+  void finish() override {
+    std::error_code error;
+    std::filesystem::rename(made_.path, output_, error);
+    if (error) fail_write(output_, error.value());
+    made_.lock = Descriptor();
+    sync_folder_of(output_);
+  }
+
+ private:
+  const std::string output_;
+  const PredictedValues& values_;
+  Temporary made_;
+};
+
 }  // namespace
 
-PredictionFormat prediction_format(const std::string& path, const std::string& named) {
+void check_place(const PredictionOutput& o) {
+  if (o.format != PredictionFormat::kFolder)
+    return o.path.empty() ? void() : PendingFile::check_place(o.path, o.replace);
+  require(!o.path.empty(), ExitCode::kUsage, "--output: name a folder, which gets a PNG file for each sample");
+  require(!o.replace, ExitCode::kUsage, "--force: does not replace a folder, ", o.path, ": name one that is not there");
+  require(!std::filesystem::exists(o.path), ExitCode::kOutputLocked, o.path,
+          ": is already there; remove it or choose another name");
+  PendingFile::check_place(o.path, false);
+}
+
+PredictionFormat prediction_format(const std::string& path, const std::string& named, bool pictures) {
+  if (pictures) {
+    const std::string form = !named.empty() ? named : path.ends_with(".npy") ? "npy" : "png";
+    require(form == "npy" || form == "png", ExitCode::kUsage, "--format ", named, ": masks are written as png or npy");
+    return form == "npy" ? PredictionFormat::kNumpy : PredictionFormat::kFolder;
+  }
   const auto is = [&](const char* name) { return named.empty() ? path.ends_with(str(".", name)) : named == name; };
   if (is("csv") || (named.empty() && path.empty())) return PredictionFormat::kCsv;
   if (is("jsonl") || is("ndjson")) return PredictionFormat::kJson;
@@ -143,6 +195,7 @@ PredictionFormat prediction_format(const std::string& path, const std::string& n
 std::unique_ptr<PredictionWriter> prediction_writer(const PredictionOutput& output, const PredictedValues& values,
                                                     const std::vector<std::string>& kept, int64_t count) {
   if (output.format == PredictionFormat::kNumpy) return std::make_unique<ArrayWriter>(output, values, count);
+  if (output.format == PredictionFormat::kFolder) return std::make_unique<FolderWriter>(output, values);
   const std::vector<std::string> own = values.names();
   for (const std::string& name : kept)
     require(std::find(own.begin(), own.end(), name) == own.end(), ExitCode::kUsage, "the input has a column '", name,

@@ -6,9 +6,11 @@
 // and gamma are not applied. Values equal those of Pillow, which decodes by the same libraries.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "data/images/resize.h"
 
@@ -36,5 +38,7 @@ ByteImage decode_image(std::string_view file, int64_t channels, const std::strin
 ByteImage decode_mask(std::string_view file, const std::string& name);
 // A PNG file of an image with 1 or 3 channels.
 std::string encode_png(const ByteImage& image);
+// The same of a mask, 1 channel, whose values are indices of a palette: red, green and blue of each, at most 256.
+std::string encode_png(const ByteImage& mask, const std::vector<std::array<uint8_t, 3>>& palette);
 
 }  // namespace lockstep

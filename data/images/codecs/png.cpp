@@ -84,19 +84,34 @@ std::unique_ptr<Decoder> mask_decoder() { return std::make_unique<PngDecoder>(tr
 
 }  // namespace codecs
 
-std::string encode_png(const ByteImage& image) {
-  check(image.channels == 1 || image.channels == 3, "a PNG of ", image.channels, " channels");
+namespace {
+
+// `palette`: of red, green and blue; null: pixels are colours.
+std::string encode(const ByteImage& image, png_uint_32 format, const void* palette, size_t colours) {
   png_image header = {};
   header.version = PNG_IMAGE_VERSION;
   header.width = narrow<png_uint_32>(image.width);
   header.height = narrow<png_uint_32>(image.height);
-  header.format = image.channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+  header.format = format;
+  header.colormap_entries = narrow<png_uint_32>(colours);
   png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(header);
   std::string out(size, '\0');
-  const int done = png_image_write_to_memory(&header, out.data(), &size, 0, image.bytes.data(), 0, nullptr);
+  const int done = png_image_write_to_memory(&header, out.data(), &size, 0, image.bytes.data(), 0, palette);
   check(done != 0, "libpng: ", header.message);
   out.resize(size);
   return out;
+}
+
+}  // namespace
+
+std::string encode_png(const ByteImage& image) {
+  check(image.channels == 1 || image.channels == 3, "a PNG of ", image.channels, " channels");
+  return encode(image, image.channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY, nullptr, 0);
+}
+
+std::string encode_png(const ByteImage& mask, const std::vector<std::array<uint8_t, 3>>& palette) {
+  check(mask.channels == 1 && !palette.empty() && palette.size() <= 256, "a PNG of ", palette.size(), " colours");
+  return encode(mask, PNG_FORMAT_RGB_COLORMAP, palette.data(), palette.size());
 }
 
 }  // namespace lockstep
