@@ -9,6 +9,13 @@
 
 namespace lockstep {
 
+std::string csv_cell(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == text.npos) return text;
+  std::string out = "\"";
+  for (char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + '"';
+}
+
 std::string text_table(const std::vector<std::vector<std::string>>& rows) {
   std::string out;
   for (auto& row : rows) {

@@ -10,6 +10,9 @@ namespace lockstep {
 // others are right-aligned.
 std::string text_table(const std::vector<std::vector<std::string>>& rows);
 
+// A cell of a CSV file (RFC 4180): in quotes where the text needs them.
+std::string csv_cell(const std::string& text);
+
 // A number with this many digits after the point.
 std::string fixed(double value, int digits);
 

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "data/images/codecs/image_codec.h"
 #include "launch/artifacts/files.h"
+#include "launch/artifacts/text_table.h"
 
 namespace lockstep {
 namespace {
@@ -28,11 +29,12 @@ Colour colour_of_share(double share) {
   return out;
 }
 
-std::string csv_of(const Confusion& confusion) {
+std::string csv_of(const Confusion& confusion, const std::vector<std::string>& names) {
+  const auto name = [&](int64_t c) { return c < std::ssize(names) ? csv_cell(names[static_cast<size_t>(c)]) : str(c); };
   std::string text = "label";
-  for (int64_t c = 0; c < confusion.classes; ++c) text += str(",", c);
+  for (int64_t c = 0; c < confusion.classes; ++c) text += str(",", name(c));
   for (int64_t label = 0; label < labels_of(confusion); ++label) {
-    text += str("\n", label);
+    text += str("\n", name(label));
     for (int64_t c = 0; c < confusion.classes; ++c) text += str(",", count_at(confusion, label, c));
   }
   return text + "\n";
@@ -79,9 +81,10 @@ std::string confusion_legend(const Confusion& confusion, const std::vector<std::
   return out;
 }
 
-void write_confusion(const std::string& path, const Confusion& confusion) {
+void write_confusion(const std::string& path, const Confusion& confusion, const std::vector<std::string>& class_names) {
   require(!confusion.counts.empty(), ExitCode::kConfig, "--confusion: no label of this data was predicted as a class");
-  replace_file(path, is_confusion_picture(path) ? encode_png(confusion_picture(confusion)) : csv_of(confusion));
+  replace_file(path,
+               is_confusion_picture(path) ? encode_png(confusion_picture(confusion)) : csv_of(confusion, class_names));
 }
 
 }  // namespace lockstep

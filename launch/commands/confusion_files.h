@@ -22,7 +22,8 @@ ByteImage confusion_picture(const Confusion& confusion);
 // What rows and columns are, with the names of the classes where there are any and they are few enough to read.
 std::string confusion_legend(const Confusion& confusion, const std::vector<std::string>& class_names);
 
-// Writes the file; throws ExitCode::kConfig where nothing was counted, kStorage where it cannot be written.
-void write_confusion(const std::string& path, const Confusion& confusion);
+// Writes the file, a picture or a table with the names of the classes where there are any; throws ExitCode::kConfig
+// where nothing was counted, kStorage where it cannot be written.
+void write_confusion(const std::string& path, const Confusion& confusion, const std::vector<std::string>& class_names);
 
 }  // namespace lockstep

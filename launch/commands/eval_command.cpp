@@ -172,8 +172,8 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
     if (comm.rank() == 0) print_out(json_line(line) + "\n");
     fail_together(comm, [&] {
       if (comm.rank() != 0 || confusion.empty()) return;
-      write_confusion(confusion, e.confusion);
       const auto names = data.like_this ? data.like_this->schema.class_names : std::vector<std::string>{};
+      write_confusion(confusion, e.confusion, names);
       if (pictured) log_info(str(confusion, ": ", confusion_legend(e.confusion, names)));
     });
   });

@@ -11,6 +11,7 @@
 #include "core/io/numpy_file.h"
 #include "core/io/pending_file.h"
 #include "launch/artifacts/files.h"
+#include "launch/artifacts/text_table.h"
 #include "launch/commands/commands.h"
 
 namespace lockstep {
@@ -50,13 +51,6 @@ class BlockOutput {
   Descriptor file_;
   std::string block_;
 };
-
-std::string csv_cell(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == text.npos) return text;
-  std::string out = "\"";
-  for (char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + '"';
-}
 
 // The text of a value, as it would stand in a cell.
 std::string plain_text(const JsonValue& value) {

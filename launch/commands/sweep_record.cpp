@@ -53,16 +53,7 @@ bool PointEnd::reached(int64_t steps) const {
 
 std::string csv_line(const std::vector<std::string>& cells) {
   std::string out;
-  for (size_t i = 0; i < cells.size(); ++i) {
-    out += i ? "," : "";
-    if (cells[i].find_first_of(",\"\r\n") == std::string::npos) {
-      out += cells[i];
-      continue;
-    }
-    out += '"';
-    for (char c : cells[i]) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-    out += '"';
-  }
+  for (size_t i = 0; i < cells.size(); ++i) out += (i ? "," : "") + csv_cell(cells[i]);
   return out + "\r\n";
 }
 

@@ -1,4 +1,4 @@
-// The picture of a confusion matrix.
+// A confusion matrix as a picture and as a table.
 #include "launch/commands/confusion_files.h"
 
 #include <gtest/gtest.h>
@@ -66,6 +66,18 @@ TEST(ConfusionPicture, ItsLegendNamesTheOrder) {
       "rows are labels, 0 to 3 from the top; columns are predicted classes, 0 to 2 from the left; the darker, the "
       "larger the share of the row; 0: cat, 1: dog, 2: red bird");
   EXPECT_EQ(confusion_legend(example(), std::vector<std::string>(101, "x")), confusion_legend(example(), {}));
+}
+
+TEST(ConfusionTable, HasTheNamesOfTheClassesThatHaveOne) {
+  const test::TemporaryFolder folder;
+  const auto table = [&](const std::vector<std::string>& names) {
+    write_confusion(folder / "c.csv", example(), names);
+    std::ifstream file(folder / "c.csv");
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  EXPECT_EQ(table({"cat", "dog", "red, \"bird\""}),
+            "label,cat,dog,\"red, \"\"bird\"\"\"\ncat,3,0,1\ndog,0,0,0\n\"red, \"\"bird\"\"\",0,5,0\n3,2,2,0\n");
+  EXPECT_EQ(table({}), "label,0,1,2\n0,3,0,1\n1,0,0,0\n2,0,5,0\n3,2,2,0\n");
 }
 
 }  // namespace
