@@ -11,7 +11,7 @@ namespace {
 
 bool is_target(std::string_view name) { return name == kLabels || name == kTargets; }
 
-size_t bytes_of(const TensorSpec& t) { return static_cast<size_t>(t.shape.numel() * size_of(t.dtype)); }
+size_t tensor_bytes(const TensorSpec& t) { return static_cast<size_t>(t.shape.numel() * size_of(t.dtype)); }
 
 // The inputs of a dataset, with targets of 0.
 class Unlabelled final : public Dataset {
@@ -54,12 +54,12 @@ void Unlabelled::read(int64_t epoch, int64_t index, SampleMemory sample) const {
   std::vector<std::vector<uint8_t>> unused;
   std::vector<void*> memory;
   for (size_t i = 0; i < stored.size(); ++i) {
-    if (from_[i] < 0) unused.emplace_back(bytes_of(stored[i]));
+    if (from_[i] < 0) unused.emplace_back(tensor_bytes(stored[i]));
     memory.push_back(from_[i] < 0 ? unused.back().data() : sample[static_cast<size_t>(from_[i])]);
   }
   inputs_->read(epoch, index, memory);
   for (size_t i = 0; i < spec_.tensors.size(); ++i)
-    if (!unused.empty() && is_target(spec_.tensors[i].name)) std::memset(sample[i], 0, bytes_of(spec_.tensors[i]));
+    if (!unused.empty() && is_target(spec_.tensors[i].name)) std::memset(sample[i], 0, tensor_bytes(spec_.tensors[i]));
 }
 
 }  // namespace

@@ -60,12 +60,12 @@ void run_on_first_rank(Communicator& comm, const std::function<void(const std::f
       kLabel);
 }
 
-std::string joined(const std::vector<std::string>& lines) {
+std::string paths_text(const std::vector<std::string>& lines) {
   std::string out;
   for (const std::string& line : lines) out += line + "\n";
   return out;
 }
-std::vector<std::string> lines_of(const std::string& text) {
+std::vector<std::string> paths_in(const std::string& text) {
   std::vector<std::string> out;
   for (size_t at = 0, end; at < text.size(); at = end + 1)
     out.push_back(text.substr(at, (end = text.find('\n', at)) - at));
@@ -197,8 +197,8 @@ class PredictJob {
       const TempDir folder(comm);
       std::unique_ptr<PredictionInputs> inputs;  // of rank 0
       run_on_first_rank(comm, [&](const std::function<void()>& tick) { inputs = import(folder / "inputs", tick); });
-      const std::string datasets = broadcast_text(comm, inputs ? joined(inputs->datasets()) : "", 0, "inputs");
-      std::call_once(has_data_, [&] { set_data(lines_of(datasets), from_.data, resized_, *from_.settings); });
+      const std::string datasets = broadcast_text(comm, inputs ? paths_text(inputs->datasets()) : "", 0, "inputs");
+      std::call_once(has_data_, [&] { set_data(paths_in(datasets), from_.data, resized_, *from_.settings); });
       predict_all(comm, data.open(comm), inputs.get());
     });
   }

@@ -15,19 +15,20 @@
 namespace lockstep {
 namespace {
 
+// The fewest digits that name it.
 template <class T>
 std::string digits_of(T value) {
   char text[64];
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
-JsonValue number_text(const std::string& digits, bool finite) {
+JsonValue told_number(const std::string& digits, bool finite) {
   return finite ? JsonValue(JsonText{digits}) : JsonValue(nullptr);
 }
 
 std::vector<float> floats_of(const Tensor& output) { return cast(output, DType::kFloat32).to_vector<float>(); }
 
-std::string bytes_of(const std::vector<float>& values) {
+std::string float_bytes(const std::vector<float>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
 }
 
@@ -61,7 +62,7 @@ class ClassProbabilities final : public PredictedValues {
     std::vector<float> values = floats_of(output);
     for (size_t at = 0; at < values.size(); at += names_.size())
       to_probabilities(std::span(values).subspan(at, names_.size()));
-    return bytes_of(values);
+    return float_bytes(values);
   }
   size_t bytes() const override { return names_.size() * sizeof(float); }
 
@@ -91,7 +92,7 @@ class ClassProbabilities final : public PredictedValues {
     for (size_t i = 0; top_ == 0 && i < names_.size(); ++i) out.push_back("probability:" + names_[i]);
     return out;
   }
-  static JsonValue probability(float p) { return number_text(shortest(p), std::isfinite(p)); }
+  static JsonValue probability(float p) { return told_number(digits_of(p), std::isfinite(p)); }
 
   std::vector<std::string> names_, columns_;
   size_t top_;
@@ -104,14 +105,14 @@ class Numbers final : public PredictedValues {
   std::string encode(const Tensor& output, const Batch&) const override {
     require(output.rank() >= 1 && output.numel() == output.dim(0), ExitCode::kConfig, "the task's output is ", output,
             ": of a regression it must give one number a sample");
-    return bytes_of(floats_of(output));
+    return float_bytes(floats_of(output));
   }
   size_t bytes() const override { return sizeof(float); }
 
   std::vector<std::string> names() const override { return {"prediction"}; }
   JsonObject told(std::string_view sample) const override {
     const double value = in_its_unit(sample);
-    return {{"prediction", number_text(shortest(value), std::isfinite(value))}};
+    return {{"prediction", told_number(digits_of(value), std::isfinite(value))}};
   }
   std::string array_type() const override { return "f8"; }
   Shape array_shape() const override { return {}; }
@@ -156,7 +157,7 @@ class LogProbabilities final : public PredictedValues {
   std::vector<std::string> names() const override { return {"log_probability", "tokens"}; }
   JsonObject told(std::string_view sample) const override {
     const Part part = part_in(sample);
-    return {{"log_probability", number_text(shortest(part.log_probability), std::isfinite(part.log_probability))},
+    return {{"log_probability", told_number(digits_of(part.log_probability), std::isfinite(part.log_probability))},
             {"tokens", part.tokens}};
   }
   std::string array_type() const override { return "f8"; }
@@ -215,9 +216,6 @@ class Masks final : public PredictedValues {
 };
 
 }  // namespace
-
-std::string shortest(float value) { return digits_of(value); }
-std::string shortest(double value) { return digits_of(value); }
 
 std::unique_ptr<PredictedValues> predicted_values(const DataSchema& schema, const Shape& input,
                                                   const PredictedClasses& classes) {

@@ -51,7 +51,4 @@ struct PredictedClasses {
 std::unique_ptr<PredictedValues> predicted_values(const DataSchema& schema, const Shape& input,
                                                   const PredictedClasses& classes);
 
-std::string shortest(float value);  // the fewest digits that name it
-std::string shortest(double value);
-
 }  // namespace lockstep
