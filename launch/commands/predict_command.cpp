@@ -132,6 +132,9 @@ Predictor predictor_of_run(const App& app, const std::string& run) {
 std::shared_ptr<const LikeData> data_of_model(const HfModel& model) {
   auto out = std::make_shared<LikeData>();
   out->name = model.folder;
+  require(model.table->use != HfUse::kLabels, ExitCode::kUsage, model.folder, ": a folder of ", model.family,
+          " does not say what its outputs are of; make a run of it, by init.from and train.steps=0 with data that has "
+          "its labels, and predict by that run");
   if (model.table->use == HfUse::kText) {
     out->vocabulary = find_vocabulary(model.folder, PlainFile::kJson);
     out->schema.classes = model.task.vocabulary > 0 ? model.task.classes : 0;

@@ -83,6 +83,11 @@ if with_mpi; then
   succeeds "classes of texts, mpirun -n 2" mpi 2 "$binary" predict classes known.jsonl --text t -o again.csv --force
   expect "classes of texts, mpirun -n 2: the same bytes" cmp classes.csv again.csv
 fi
+succeeds "classes of texts, exported" lockstep checkpoint export classes exported --to hf
+refuses "a folder of BERT" 64 "exported: a folder of bert does not say what its outputs are of; .*train.steps=0" lockstep predict exported known.jsonl --text t -o no.csv
+succeeds "a run of that folder" lockstep train classes.yaml init.from=exported train.steps=0 train.eval_every=0 run.dir=of_folder
+succeeds "a run of that folder predicts" lockstep predict of_folder known.jsonl --text t -o again.csv --force
+expect "a run of that folder: the same bytes" cmp classes.csv again.csv
 succeeds "classes of a dataset" lockstep predict classes known.h5 --top 2
 same "classes of a dataset: the same predictions" "$(tail -n +2 classes.csv | cut -d, -f3-)" "$(tail -n +2 out | cut -d, -f1,2)"
 { echo n,t && sed -E 's/.*"t": "([^"]*)", "n": ([0-9]*),.*/\2,\1/' known.jsonl; } >known.csv
