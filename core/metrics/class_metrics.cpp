@@ -79,13 +79,17 @@ Metric of_each_class(const std::string& name, CountPredictions* count, OfClass o
                   if (occurs(counts[i])) out.emplace_back(str(name, "/", i), of(counts[i]));
                 return out;
               },
-          .on_request = true};
+          .on_request = true,
+          .has_value = false};
 }
 
 // Figures of its own it has none: the counts are what an evaluation reports.
 Metric confusion(CountPredictions* count) {
-  return {
-      .name = "confusion", .count = count, .of_counts = [](const Confusion&) { return Figures{}; }, .on_request = true};
+  return {.name = "confusion",
+          .count = count,
+          .of_counts = [](const Confusion&) { return Figures{}; },
+          .on_request = true,
+          .has_value = false};
 }
 
 Metric balanced_accuracy() {

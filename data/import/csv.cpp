@@ -11,6 +11,13 @@ constexpr size_t kCsvBlock = 1 << 20;
 constexpr int64_t kMostRowBytes = 16 << 20;
 }  // namespace
 
+std::string no_column_text(const std::string& name, const std::vector<std::string>& there) {
+  constexpr size_t kMostNamed = 20;
+  std::string out = str("has no column '", name, "'; it has ");
+  for (size_t i = 0; i < std::min(there.size(), kMostNamed); ++i) out += str(i ? ", '" : "'", there[i], "'");
+  return out + (there.size() > kMostNamed ? str(" and ", there.size() - kMostNamed, " more") : "");
+}
+
 CsvReader::CsvReader(const std::string& path, char separator, TextEncoding encoding, const std::string& name)
     : input_(path, name), separator_(separator), encoding_(encoding) {
   fill();

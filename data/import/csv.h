@@ -11,6 +11,9 @@
 
 namespace lockstep {
 
+// "has no column 'x'; it has 'a', 'b'": what a table that lacks a column is told to have.
+std::string no_column_text(const std::string& name, const std::vector<std::string>& there);
+
 // Cells are separated by `separator`; one in double quotes may hold separators, line ends and doubled quotes. Lines end
 // with \n or \r\n. A byte order mark (UTF-8) at the beginning is skipped, and so are empty lines.
 class CsvReader {

@@ -15,7 +15,7 @@ namespace {
 
 size_t column_named(const CsvReader& rows, const std::vector<std::string>& names, const std::string& name) {
   const auto found = std::find(names.begin(), names.end(), name);
-  require(found != names.end(), ExitCode::kBadData, rows.path(), ":1: has no column '", name, "'");
+  require(found != names.end(), ExitCode::kBadData, rows.path(), ":1: ", no_column_text(name, names));
   require(std::find(found + 1, names.end(), name) == names.end(), ExitCode::kBadData, rows.path(),
           ":1: has two columns '", name, "'");
   return static_cast<size_t>(found - names.begin());

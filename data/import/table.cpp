@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/io/json.h"
+#include "data/import/csv.h"
 #include "data/import/import.h"
 #include "data/import/import_threads.h"
 #include "data/import/in_order.h"
@@ -151,7 +152,9 @@ class TableImport {
   }
   size_t column(const std::string& name) const {
     const size_t found = find_column(name);
-    require(found != kNoColumn, ExitCode::kBadData, path_, ":1: has no column '", name, "'");
+    std::vector<std::string> there;
+    for (const Column& c : columns_) there.push_back(c.name);
+    require(found != kNoColumn, ExitCode::kBadData, path_, ":1: ", no_column_text(name, there));
     return found;
   }
 
@@ -291,8 +294,8 @@ class TableImport {
       Column& c = columns_[i];
       if (is_missing(c, cells[i])) {
         if (!(c.given ? c.filled : options_.fill_missing))
-          refuse(line, c, "has no value", stands_for_none(cells[i]),
-                 "; --fill-missing fills such cells, --leave-out leaves the column out");
+          refuse(line, c, "has no value", stands_for_none(cells[i]), "; --fill-missing fills such cells",
+                 c.given ? "" : ", --leave-out leaves the column out");
         ++c.missing;
         continue;
       }
@@ -376,6 +379,12 @@ class TableImport {
       features_ += c.features();
       if (c.categories)
         for (const std::string& text : c.texts) c.places.emplace(text, c.places.size());
+      constexpr int64_t kFew = 20;
+      if (c.categories && !c.given && c.features() >= kFew && c.features() * 10 >= count_ * 9)
+        log_warning(str(path_, ": column '", c.name, "' has ", c.features(), " different values in ", count_,
+                        " rows, each of which becomes a feature; where they only name the rows, leave it out: "
+                        "--leave-out ",
+                        c.name));
       if (c.unknown > 0)
         log_warning(str(path_, ": column '", c.name, "': ", c.unknown, " of ", count_, " values, such as '", c.other,
                         "' in line ", c.unknown_line, ", are no category in ", import_.like->name, " and become ",

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "data/import/csv.h"
 #include "data/import/import.h"
 #include "data/import/import_threads.h"
 #include "data/import/in_order.h"
@@ -29,7 +30,8 @@ void import_texts(const TableFile& table, const std::string& column, const std::
   const auto rows = open_table(table);
   const std::string& name = table.name.empty() ? table.path : table.name;
   const auto found = std::find(rows->names().begin(), rows->names().end(), column);
-  require(found != rows->names().end(), ExitCode::kBadData, name, ":1: has no column '", column, "'");
+  require(found != rows->names().end(), ExitCode::kBadData, name, ":1: ", no_column_text(column, rows->names()),
+          "; --text names the one that holds the texts");
   const auto place = static_cast<size_t>(found - rows->names().begin());
   const auto encoders = record_encoders(vocabulary, threads);
   if (!options.separator.empty()) {

@@ -75,6 +75,10 @@ std::string measured_text(const Datasets& data, const DataOptions& options, cons
 
 // The model was built for the context of its training; a shorter context uses a part of its parameters.
 TaskSpec task_of(const Checkpoint& c, const DataSpec& data, const Settings& settings) {
+  const bool sized = settings.data.image.height > 0 || settings.data.image.width > 0;  // by the run or the command line
+  require(data.unit != "images" || sized || data.input().shape == c.info.input, ExitCode::kBadData,
+          "the images of the data are ", data.input().shape, " (height, width, channels), but ", c.dir,
+          " was trained on ", c.info.input, "; data.image.height and data.image.width resize them");
   if (data.unit != "tokens" || c.info.input.rank() != 1) return task_of(data);
   require(data.input().shape[0] <= c.info.input[0], ExitCode::kConfig, settings.config.place("data.context"), ": ",
           data.input().shape[0], " tokens are more than the ", c.info.input[0], " that ", c.dir, " was trained with");

@@ -83,7 +83,8 @@ InputOptions input_options(const Arguments& a) {
           ": must be missing or error");
   out.table.unknown_is_missing = unknown == "missing";
   if (!a.text("keep").empty()) out.keep = a.list("keep");
-  out.text = a.text("text");
+  out.is_table = !a.text("text").empty();
+  if (out.is_table) out.text = a.text("text");
   out.separator = a.text("separator");
   return out;
 }
@@ -186,7 +187,11 @@ class PredictJob {
     PredictedClasses classes;
     classes.top = arguments.text("top") == "all" ? 0 : arguments.integer("top", 1);
     if (!arguments.text("palette").empty()) classes.colours = colours_of(read_mask_palette(arguments.text("palette")));
-    values_ = predicted_values(from_.data->schema, from_.input, classes);
+    const DataSchema& schema = from_.data->schema;
+    const bool chooses = schema.target == TargetKind::kLabels && schema.classes > 0;
+    require(chooses || arguments.text("top") == "1", ExitCode::kUsage, "--top is for classes, which ", from_.place,
+            " does not predict");
+    values_ = predicted_values(schema, from_.input, classes);
     output_ = {arguments.text("output"),
                prediction_format(arguments.text("output"), arguments.text("format"), values_->is_picture()),
                arguments.has("force")};
@@ -304,7 +309,11 @@ std::vector<Command> predict_forms() {
              ""},
             {"top", "how many classes are told, with their probabilities; all: each class's probability", "K", "1"},
             {"keep", "columns that are copied to the output; default: all that are no features", "COLUMN,...", ""},
-            {"text", "the column or field that holds texts, where an input is a table", "COLUMN", "text"},
+            {"text",
+             "the column or field that holds texts, of an input that is a table, as one is that is not CSV or JSON by "
+             "its "
+             "name; default: text, of those that are",
+             "COLUMN", ""},
             {"separator", "a token such as <|endoftext|> that follows each text, as the run's import put it", "TOKEN",
              ""},
             {"resize", "images of any size: the middle of each is resized to the run's, where its data was not"},

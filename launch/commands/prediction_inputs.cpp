@@ -76,7 +76,7 @@ void PredictionInputs::import(const std::string& path, const std::string& folder
   const std::string to = str(folder, "/", datasets_.size(), ".h5");
   if (standard) piped_.emplace(to);
   input.file = {standard ? piped_->path() : path, input.name, options_.table.encoding, options_.table.delimiter,
-                kind == DataKind::kTokens};
+                kind == DataKind::kTokens && !options_.is_table};
   if (is_hdf5_file(input.file.path)) return take(input, input.file.path);
   import_file(input, to);
   take(input, to);

@@ -23,6 +23,7 @@ namespace lockstep {
 struct InputOptions {
   TableOptions table = {};                            // how a table is read
   std::string text = "text";                          // the column of texts
+  bool is_table = false;                              // texts are cells of a table, also where no name says so
   std::string separator = {};                         // a token that follows each text; empty: none
   int64_t context = 0;                                // tokens of a model of the next token
   std::optional<std::vector<std::string>> keep = {};  // columns that are copied; none: all that are no features

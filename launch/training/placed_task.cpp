@@ -152,8 +152,12 @@ std::vector<Metric> PlacedTask::metrics(const std::vector<std::string>& more) co
     if (!find_metric(out, name)) out.push_back(chosen_metrics(all, {name}, its_place)[0]);
   };
   for (const std::string& name : more) add(name, place);
-  if (settings_.train.best.metric != "loss")
-    add(settings_.train.best.metric, settings_.config.place("train.best.metric"));
+  if (const std::string& best = settings_.train.best.metric; best != "loss") {
+    const std::string its_place = settings_.config.place("train.best.metric");
+    add(best, its_place);
+    require(find_metric(out, best)->has_value, ExitCode::kConfig, its_place, ": ", best,
+            " is several figures, by which nothing is the best; name a metric that is one, such as f1 or mean_iou");
+  }
   return out;
 }
 

@@ -46,7 +46,7 @@ void RunSaves::save(const ValidationRecord& validation, bool must, bool evaluate
   const bool retires = trainer_.info().skipped_in_row == 0 && validation.finite;
   CheckpointInfo info = trainer_.info();
   info.validation = validation;
-  if (!evaluated) info.validation.loss.reset();
+  if (!evaluated) info.validation.loss.reset(), info.validation.value.reset();
   saved_at_ = Clock::now();
   const auto start = [&] { saver_->start(info, trainer_.entries_to_save(), retires); };
   if (tolerate(start)) failed_ = 0;

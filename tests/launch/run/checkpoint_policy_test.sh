@@ -95,6 +95,16 @@ succeeds "patience by a metric" lockstep train images.yaml optim.lr=0 train.eval
 expect "it says by which" grep -q "ended early after step 8: the validation's auc was not higher than" err
 refuses "no such metric for the best" 78 "override.*: train.best.metric: there is no metric 'bleu' here" lockstep train images.yaml run.dir=refused train.best.metric=bleu
 
+refuses "several figures for the best" 78 "override.*: train.best.metric: f1_of_classes is several figures" lockstep train images.yaml run.dir=refused train.best.metric=f1_of_classes
+# A checkpoint of a step that was not measured is never the best, and a better step without one is named.
+succeeds "saved beside the evaluations" lockstep train images.yaml optim.lr=0.05 train.eval_every=4 checkpoint.every=3 train.steps=12 train.best.metric=f1 train.best.mode=min run.dir=beside
+succeeds "eval --best of these" lockstep eval beside --best
+same "the only step that was measured as it was saved" 12 "$(field step <out)"
+lowest_f1=$(grep val_f1 beside/metrics.jsonl | while read -r line; do echo "$(field val_f1 <<<"$line") $(field step <<<"$line")"; done | sort -k1,1g -k2,2n | head -n 1)
+if [ "${lowest_f1#* }" != 12 ]; then
+  expect "a better one is named" grep -q "warning: --best: the best f1, .*, was measured after step ${lowest_f1#* }, of which beside keeps no checkpoint" err
+fi
+
 # Metrics by name, at any number of ranks; what is not there is refused with what is.
 succeeds "metrics by name" lockstep eval best1 train.metrics='[f1, auc, recall_of_classes]' --confusion confusion.csv
 for name in f1 auc recall/0; do expect "metric $name" grep -q "\"$name\":[01][.0-9]*" out; done

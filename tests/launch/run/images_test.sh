@@ -57,6 +57,18 @@ expect "class weights shape results" test "$(digest weighted)" != "$(digest unwe
 refuses "too many weights" 78 '.*train.class_weights: has 3 weights, but the data has 2 classes' lockstep train images.yaml 'train.class_weights=[1,2,3]' run.dir=no
 refuses "a weight that is none" 78 ".*train.class_weights: '-1' is no weight" lockstep train images.yaml 'train.class_weights=[1,-1]' run.dir=no
 
+# A run of images as they are stored is measured on images of that size.
+for side in 4 5; do
+  { printf "\\0\\0\\10\\3\\0\\0\\0\\4\\0\\0\\0\\$side\\0\\0\\0\\$side" && seq -s '' 1 99 | head -c $((4 * side * side)); } >side$side
+  printf '\0\0\10\1\0\0\0\4\0\1\0\1' >labels$side
+  succeeds "images of $side x $side" lockstep data import idx side$side labels$side side$side.h5
+done
+sed '/image:/d; /augment:/d' images.yaml >stored.yaml
+succeeds "as they are stored" lockstep train stored.yaml data.path=side4.h5 run.dir=stored batch.global=2 batch.micro=1 train.steps=1 data.validation=0
+refuses "measured on another size" 65 'the images of the data are .5, 5, 1. .* was trained on .4, 4, 1.; data.image.height and data.image.width resize them' \
+  lockstep eval stored data.path=side5.h5
+succeeds "resized to it" lockstep eval stored data.path=side5.h5 data.image.height=4 data.image.width=4
+
 mixup=(data.augment.mixup=0.4 train.label_smoothing=0.1)
 succeeds "mixup" lockstep train images.yaml "${mixup[@]}" run.dir=mixup
 wanted=$(digest mixup)
@@ -191,6 +203,10 @@ expect "which shapes results" test "$wanted" != "$(digest huber)"
 refuses "Huber's loss of labels" 78 '.*train.huber_delta.*labels, not numbers' lockstep train images.yaml run.dir=no train.huber_delta=1
 refuses "smoothed numbers" 78 '.*train.label_smoothing.*numbers, not labels' lockstep train images.yaml "${regression[@]}" run.dir=no \
   train.label_smoothing=0.1
+{ echo id,size,label && for i in $(seq 30); do echo "n$i,$((i % 7)),$((i % 2))"; done; } >named.csv
+succeeds "a table with names of rows" lockstep data import csv named.csv named.h5 --label label
+expect "which are no features" grep -q "named.csv: column 'id' has 30 different values in 30 rows, .* leave it out: --leave-out id" err
+refuses "a column that is not there" 65 "named.csv:1: has no column 'lable'; it has 'id', 'size', 'label'" lockstep data import csv named.csv no.h5 --label lable
 echo "1,2" >>table.csv
 refuses "a ragged table" 65 'table.csv:62: has 2 cells' lockstep data import csv table.csv ragged.h5 --label label
 refuses "no label" 64 '.*one of --label COLUMN and --target COLUMN is needed' lockstep data import csv table.csv ragged.h5

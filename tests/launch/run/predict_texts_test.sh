@@ -93,5 +93,10 @@ same "classes of a dataset: the same predictions" "$(tail -n +2 classes.csv | cu
 { echo n,t && sed -E 's/.*"t": "([^"]*)", "n": ([0-9]*),.*/\2,\1/' known.jsonl; } >known.csv
 succeeds "a column of texts" lockstep predict classes known.csv --text t
 same "a column of texts: the same predictions" "$(cut -d, -f1,3- classes.csv)" "$(cat out)"
+code=0
+"$binary" predict classes - --text t <known.csv >piped.csv 2>err || code=$?
+same "a column of texts by a pipe" "0 $(cat out)" "$code $(cat piped.csv)"
+refuses "no such column" 65 "known.csv:1: has no column 'word'; it has 'n', 't'; --text names" lockstep predict classes known.csv --text word
+refuses "--top of texts without classes" 64 "--top is for classes, which .* does not predict" lockstep predict pairs lines.txt --top 2
 expect "nothing is left under the names" test -z "$(find . -name 'no.*')"
 finish
