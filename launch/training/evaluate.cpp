@@ -128,6 +128,8 @@ class Sums {
   std::vector<size_t> counted_by_;  // of each metric, the first that counts by the same function
 };
 
+constexpr MicroSchedule kPassSchedule = MicroSchedule::kWaves;
+
 }  // namespace
 
 Batch as_computed(const Batch& batch, DType compute) {
@@ -137,44 +139,63 @@ Batch as_computed(const Batch& batch, DType compute) {
   return out;
 }
 
-EvalReport evaluate(Task& task, DataParallel& parallel, const Dataset& data, const EvalOptions& options) {
+void for_each_step(Task& task, DataParallel& parallel, const Dataset& data, const EvalOptions& options,
+                   int64_t batch_global, const char* phase, const std::function<void(const StepBatch&)>& use) {
   const Axis& ranks = parallel.mesh().data();
-  auto* of_all = dynamic_cast<GlobalBatchTask*>(&task);
   NoGrad no_grad;
   task.module().eval();
   LoaderOptions o;
   o.batch_micro = options.micro_batch;
-  o.batch_global = of_all ? options.global_batch : options.micro_batch * ranks.size * 4;
+  o.batch_global = batch_global;
   o.shuffle = false;
   o.one_epoch = true;
   o.rank = ranks.index;
   o.size = ranks.size;
   o.threads = options.loader_threads;
-  o.schedule = MicroSchedule::kWaves;
+  o.schedule = kPassSchedule;
   Loader loader(data, o);
-  Sums sums(options.metrics);
   while (!loader.done()) {
-    FlightPhase phase("evaluate");
-    const StepBatch step = loader.next();
-    if (of_all) {
-      const Tensor outputs = outputs_of_all(parallel, step, o.batch_micro, o.schedule, [&](const MicroBatch& m) {
-        WithRandom random({options.seed, options.step, m.samples});
-        return task.output(as_computed(m.batch, options.compute));
-      });
-      if (ranks.index == 0) sums.add(step.position, sum(of_all->losses(outputs)).item(), step.samples, outputs, {});
-      continue;
-    }
-    for (int64_t first = 0; first < step.micro_count; first += ranks.size)
-      parallel.forward_round(std::min<int64_t>(ranks.size, step.micro_count - first), [&] {
-        const MicroBatch& m = step.mine[static_cast<size_t>(first / ranks.size)];
-        WithRandom random({options.seed, options.step, m.samples});
-        const Batch batch = as_computed(m.batch, options.compute);
-        const Tensor output = task.output(batch);
-        const double loss = task.loss_of(output, batch).item();
-        sums.add(step.position + m.index * o.batch_micro, loss, m.targets, output, batch);
-      });
+    FlightPhase in_phase(phase);
+    use(loader.next());
   }
   task.module().train();
+}
+
+int64_t samples_of_pass(const DataParallel& parallel, const EvalOptions& options) {
+  return options.micro_batch * parallel.mesh().data().size * 4;
+}
+
+void for_each_output(Task& task, DataParallel& parallel, const StepBatch& step, const EvalOptions& options,
+                     const UseOutput& use) {
+  const int size = parallel.mesh().data().size;
+  for (int64_t first = 0; first < step.micro_count; first += size)
+    parallel.forward_round(std::min<int64_t>(size, step.micro_count - first), [&] {
+      const MicroBatch& m = step.mine[static_cast<size_t>(first / size)];
+      WithRandom random({options.seed, options.step, m.samples});
+      const Batch batch = as_computed(m.batch, options.compute);
+      use(task.output(batch), batch, m, step.position + m.index * options.micro_batch);
+    });
+}
+
+EvalReport evaluate(Task& task, DataParallel& parallel, const Dataset& data, const EvalOptions& options) {
+  const Axis& ranks = parallel.mesh().data();
+  auto* of_all = dynamic_cast<GlobalBatchTask*>(&task);
+  Sums sums(options.metrics);
+  const auto add_global_batch = [&](const StepBatch& step) {
+    const Tensor outputs = outputs_of_all(parallel, step, options.micro_batch, kPassSchedule, [&](const MicroBatch& m) {
+      WithRandom random({options.seed, options.step, m.samples});
+      return task.output(as_computed(m.batch, options.compute));
+    });
+    if (ranks.index == 0) sums.add(step.position, sum(of_all->losses(outputs)).item(), step.samples, outputs, {});
+  };
+  const auto add_micro_batches = [&](const StepBatch& step) {
+    for_each_output(task, parallel, step, options,
+                    [&](const Tensor& output, const Batch& batch, const MicroBatch& m, int64_t first) {
+                      sums.add(first, task.loss_of(output, batch).item(), m.targets, output, batch);
+                    });
+  };
+  for_each_step(task, parallel, data, options, of_all ? options.global_batch : samples_of_pass(parallel, options),
+                "evaluate", [&](const StepBatch& step) { of_all ? add_global_batch(step) : add_micro_batches(step); });
   return sums.report(ranks);
 }
 

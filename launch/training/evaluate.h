@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,18 @@ struct EvalOptions {
 // The same bits at every number of ranks. Of a GlobalBatchTask, each `global_batch` samples in order are a global
 // batch, and metrics get its outputs with an empty batch. Collective, outside of steps.
 EvalReport evaluate(Task& task, DataParallel& parallel, const Dataset& data, const EvalOptions& options);
+
+// The pass over data that evaluations and predictions share: every sample of `data` once, in order, `batch_global` a
+// step, without gradients and with the model in evaluation mode. `phase`: for reports of where ranks are. Collective.
+void for_each_step(Task& task, DataParallel& parallel, const Dataset& data, const EvalOptions& options,
+                   int64_t batch_global, const char* phase, const std::function<void(const StepBatch&)>& use);
+// As many samples as make four micro-batches a rank.
+int64_t samples_of_pass(const DataParallel& parallel, const EvalOptions& options);
+// Calls `use` with the task's output for each of this rank's micro-batches of the step; `first`: the index in the data
+// of its first sample. Collective.
+using UseOutput = std::function<void(const Tensor& output, const Batch& batch, const MicroBatch& micro, int64_t first)>;
+void for_each_output(Task& task, DataParallel& parallel, const StepBatch& step, const EvalOptions& options,
+                     const UseOutput& use);
 
 // A batch as the model reads it: floating-point tensors, but not "targets", in the type that it computes in.
 Batch as_computed(const Batch& batch, DType compute);
