@@ -58,8 +58,38 @@ void Unlabelled::read(int64_t epoch, int64_t index, SampleMemory sample) const {
     memory.push_back(from_[i] < 0 ? unused.back().data() : sample[static_cast<size_t>(from_[i])]);
   }
   inputs_->read(epoch, index, memory);
-  for (size_t i = 0; i < spec_.tensors.size(); ++i)
-    if (!unused.empty() && is_target(spec_.tensors[i].name)) std::memset(sample[i], 0, tensor_bytes(spec_.tensors[i]));
+  std::memset(sample[spec_.tensors.size() - 1], 0, tensor_bytes(spec_.tensors.back()));  // the target
+}
+
+using Parts = std::vector<std::shared_ptr<const Dataset>>;
+
+// Texts of which the next tokens are predicted, all as wide as the longest.
+Parts texts_of(const std::vector<std::string>& paths, const DataOptions& o) {
+  std::vector<std::shared_ptr<DatasetFile>> files;
+  int64_t width = 1;
+  for (const std::string& path : paths) {
+    files.push_back(open_dataset_file(path, o.memory << 20));
+    fit_to(*files.back(), *o.like);
+    width = std::max(width, TextWindows::longest(*files.back(), o.context));
+  }
+  Parts out;
+  for (auto& file : files) out.push_back(std::make_shared<TextWindows>(std::move(file), o.context, width));
+  return out;
+}
+
+// Samples of other kinds, each file fitted by itself, which sets `like_this`.
+Parts inputs_of(const std::vector<std::string>& paths, DataOptions o, uint64_t seed, Datasets& first_opened) {
+  Parts out;
+  for (const std::string& path : paths) {
+    o.path = path;
+    const Datasets one = open_datasets(o, seed);
+    if (!first_opened.like_this) first_opened.like_this = one.like_this;
+    out.push_back(std::make_shared<Unlabelled>(one.validation, o.like->schema));
+    const TensorSpec &first = out[0]->spec().input(), &input = out.back()->spec().input();
+    require(input == first, ExitCode::kBadData, path, ": holds samples of shape ", input.shape, ", but ", paths[0],
+            " of ", first.shape);
+  }
+  return out;
 }
 
 }  // namespace
@@ -74,27 +104,8 @@ Datasets UnlabelledSource::open(const DataOptions& common, uint64_t seed) const 
   o.like = std::move(like);
   Datasets out;
   out.measured = DataPart::kAll;
-  std::vector<std::shared_ptr<const Dataset>> parts;
-  const DataSchema& schema = like_->schema;
-  const bool texts = schema.kind == DataKind::kTokens && schema.classes == 0;
-  std::vector<std::shared_ptr<DatasetFile>> files;
-  int64_t width = 1;
-  for (size_t i = 0; texts && i < paths_.size(); ++i) {
-    files.push_back(open_dataset_file(paths_[i], o.memory << 20));
-    fit_to(*files[i], *o.like);
-    width = std::max(width, TextWindows::longest(*files[i], o.context));
-  }
-  for (auto& file : files) parts.push_back(std::make_shared<TextWindows>(std::move(file), o.context, width));
-  for (const std::string& path : paths_) {
-    if (texts) break;
-    o.path = path;
-    const Datasets one = open_datasets(o, seed);
-    if (!out.like_this) out.like_this = one.like_this;
-    parts.push_back(std::make_shared<Unlabelled>(one.validation, schema));
-    const DataSpec &first = parts[0]->spec(), &spec = parts.back()->spec();
-    require(spec.input() == first.input(), ExitCode::kBadData, path, ": holds samples of shape ", spec.input().shape,
-            ", but ", paths_[0], " of ", first.input().shape);
-  }
+  const bool texts = like_->schema.kind == DataKind::kTokens && like_->schema.classes == 0;
+  Parts parts = texts ? texts_of(paths_, o) : inputs_of(paths_, o, seed, out);
   out.train = out.validation =
       parts.size() == 1 ? parts[0] : std::make_shared<Mixture>(std::move(parts), MixtureOptions{});
   return out;

@@ -1,6 +1,6 @@
-// UnlabelledSource: dataset files of which the samples are predicted, so that their targets do not matter: a model
-// finds the inputs, and targets of the kind that it was trained on, which are all 0. A model of the next token finds
-// the texts and their tokens, of which it says how probable they are (data/samples/text_windows.h). A plain value.
+// UnlabelledSource: samples to predict, from dataset files whose targets, if any, are ignored. A batch has the inputs
+// and, since a task reads them, targets of the kind that the model was trained on, all of them 0. For a model of the
+// next token the samples are whole texts, and the labels are their tokens (data/samples/text_windows.h). A plain value.
 #pragma once
 
 #include <memory>
