@@ -49,24 +49,30 @@ std::unique_ptr<Model> build_model(const Settings& s, const TaskSpec& task) {
   return model;
 }
 
-// train.class_weights: numbers, or of `auto` N / (classes x samples of the class), so that all classes count alike, and
-// the mean over the samples is 1. A class without samples, of which there is no loss, has the weight 0.
+namespace {
+
+// N / (classes x samples of the class), so that all classes count alike, and the mean over the samples is 1. A class
+// without samples, of which there is no loss, has the weight 0.
+std::vector<double> balanced_weights(const std::vector<int64_t>& counts) {
+  const auto present =
+      static_cast<double>(std::count_if(counts.begin(), counts.end(), [](int64_t n) { return n > 0; }));
+  const auto all = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+  std::vector<double> out;
+  for (const int64_t n : counts) out.push_back(n == 0 ? 0 : all / (present * static_cast<double>(n)));
+  return out;
+}
+
+// What train.class_weights says.
 std::vector<double> class_weights(const Settings& s, const TaskSpec& data) {
   const std::vector<std::string>& given = s.train.class_weights;
   const auto refuse_unless = [&](bool fits, auto&&... why) {
     require(fits, ExitCode::kConfig, s.config.place("train.class_weights"), ": ", why...);
   };
-  std::vector<double> out;
   if (given == std::vector<std::string>{"auto"}) {
     refuse_unless(!data.class_counts.empty(), "auto needs data with one label a sample; give a number for each class");
-    const auto present =
-        std::count_if(data.class_counts.begin(), data.class_counts.end(), [](int64_t n) { return n > 0; });
-    const double all =
-        static_cast<double>(std::accumulate(data.class_counts.begin(), data.class_counts.end(), int64_t{0}));
-    for (const int64_t n : data.class_counts)
-      out.push_back(n == 0 ? 0 : all / (static_cast<double>(present) * static_cast<double>(n)));
-    return out;
+    return balanced_weights(data.class_counts);
   }
+  std::vector<double> out;
   for (const std::string& text : given) {
     double weight = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), weight);
@@ -78,6 +84,8 @@ std::vector<double> class_weights(const Settings& s, const TaskSpec& data) {
                 data.classes, " classes");
   return out;
 }
+
+}  // namespace
 
 std::unique_ptr<Task> build_task(const Settings& s, const TaskSpec& data, const std::shared_ptr<TokenTexts>& texts) {
   const auto refuse_unless = [&](bool fits, const std::string& key, auto&&... why) {
