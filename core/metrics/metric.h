@@ -69,7 +69,7 @@ struct Metric {
   std::function<Figures(const Confusion& confusion)> of_counts = {};
   bool lower_is_better = false;
   bool on_request = false;  // only where train.metrics names it
-  bool has_value = true;    // else it has only figures of other names, as of each class, and nothing is chosen by it
+  bool has_value = true;    // false: its figures have other names, such as one a class, so nothing is ranked by it
 };
 
 // Whether these are an output [..., classes] and labels [...]. One number is no prediction of a class.

@@ -1,5 +1,5 @@
-// SweepRun: the points of a sweep as they run, several at a time, each as a process of its own in a process group of
-// its own, which gets SIGTERM when this process is asked to stop or ends. Owned by the command; borrows the record.
+// SweepRun: runs the points of a sweep, several at a time. Each is a process in a process group of its own, which gets
+// SIGTERM when this process is asked to stop or ends. Owned by the command; borrows the record.
 #pragma once
 
 #include <sys/types.h>
@@ -26,7 +26,8 @@ struct SweepShare {
 // `jobs`: asked for; 0: as many as the cores, or the GPUs, are enough for.
 SweepShare share_of(const Settings& settings, int64_t jobs, int ranks);
 
-// Starts or goes on with a point, in `dir`. `until`: the step after which it ends; 0: it trains all.
+// The command that starts a point in `dir`, or resumes it. `until`: the step after which it ends; 0: it trains all
+// steps.
 std::vector<std::string> command_of(const SweepSpec& spec, const std::string& dir, int64_t point, int64_t threads,
                                     int64_t until = 0);
 

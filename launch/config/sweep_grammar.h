@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// interval(low,high): the numbers from low to below high, all alike or, with log, all alike in their logarithms.
+// interval(low,high): numbers from low to below high, drawn uniformly or, with `log`, uniformly in their logarithms.
 struct SweepInterval {
   double low = 0, high = 0;
   bool log = false;
