@@ -11,15 +11,16 @@
 #include "data/samples/label_index.h"
 
 namespace lockstep {
-namespace {
 
 namespace fs = std::filesystem;
 
-bool is_image_name(const fs::path& path) {
-  std::string end = path.extension();
+bool is_image_name(const std::string& path) {
+  std::string end = fs::path(path).extension();
   std::transform(end.begin(), end.end(), end.begin(), [](unsigned char c) { return std::tolower(c); });
   return end == ".png" || end == ".jpg" || end == ".jpeg";
 }
+
+namespace {
 
 // Images by the subfolder that they lie in, which is their label if they need one.
 class FolderScan {

@@ -125,6 +125,7 @@ struct ImageOptions {
 void import_images(const std::string& folder, const std::string& output, const ImageOptions& images = {},
                    const ImportOptions& options = {});
 
+bool is_image_name(const std::string& path);  // whether it ends in .png, .jpg or .jpeg, in any case
 // The PNG and JPEG files within a folder, at any depth, in the order of their names, each with the folder's path.
 // Throws kMissingInput, and kBadData where there is none.
 std::vector<std::string> images_within(const std::string& folder);

@@ -1,7 +1,6 @@
 #include "data/import/table_reader.h"
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <unordered_map>
 
@@ -33,12 +32,10 @@ class CsvTable final : public TableReader {
 std::string cell_of(const JsonValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return *text;
   if (const auto* json = std::get_if<JsonText>(&value)) return json->text;
-  if (const auto* integer = std::get_if<int64_t>(&value)) return std::to_string(*integer);
-  if (const auto* truth = std::get_if<bool>(&value)) return *truth ? "true" : "false";
+  if (const auto* integer = std::get_if<int64_t>(&value)) return str(*integer);
+  if (const auto* truth = std::get_if<bool>(&value)) return str(*truth);
   const auto* number = std::get_if<double>(&value);
-  if (!number) return "";
-  char digits[32];
-  return {digits, std::to_chars(digits, digits + sizeof digits, *number).ptr};
+  return number ? str(*number) : "";
 }
 
 class JsonTable final : public TableReader {

@@ -15,9 +15,8 @@
 namespace lockstep {
 namespace {
 
-// The fewest digits that name it.
-template <class T>
-std::string digits_of(T value) {
+// The fewest digits that name it in 32 bits; str() has those for 64.
+std::string digits_of(float value) {
   char text[64];
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
@@ -112,7 +111,7 @@ class Numbers final : public PredictedValues {
   std::vector<std::string> names() const override { return {"prediction"}; }
   JsonObject told(std::string_view sample) const override {
     const double value = in_its_unit(sample);
-    return {{"prediction", told_number(digits_of(value), std::isfinite(value))}};
+    return {{"prediction", told_number(str(value), std::isfinite(value))}};
   }
   std::string array_type() const override { return "f8"; }
   Shape array_shape() const override { return {}; }
@@ -157,7 +156,7 @@ class LogProbabilities final : public PredictedValues {
   std::vector<std::string> names() const override { return {"log_probability", "tokens"}; }
   JsonObject told(std::string_view sample) const override {
     const Part part = part_in(sample);
-    return {{"log_probability", told_number(digits_of(part.log_probability), std::isfinite(part.log_probability))},
+    return {{"log_probability", told_number(str(part.log_probability), std::isfinite(part.log_probability))},
             {"tokens", part.tokens}};
   }
   std::string array_type() const override { return "f8"; }

@@ -26,16 +26,6 @@ struct PredictionInputs::Input {
   int64_t at = 0;                               // samples that were given
 };
 
-namespace {
-
-bool is_image_file(const std::string& path) {
-  std::string end = std::filesystem::path(path).extension();
-  std::transform(end.begin(), end.end(), end.begin(), [](unsigned char c) { return std::tolower(c); });
-  return end == ".png" || end == ".jpg" || end == ".jpeg";
-}
-
-}  // namespace
-
 PredictionInputs::PredictionInputs(const std::vector<std::string>& inputs, const LikeData& like,
                                    const std::string& folder, InputOptions options)
     : like_(std::make_shared<LikeData>(like)), options_(std::move(options)) {
@@ -48,7 +38,7 @@ PredictionInputs::PredictionInputs(const std::vector<std::string>& inputs, const
   for (size_t i = 0, end; i < inputs.size(); i = end) {
     end = i;
     if (like.schema.kind == DataKind::kImages)
-      while (end < inputs.size() && is_image_file(inputs[end]) && !std::filesystem::is_directory(inputs[end])) ++end;
+      while (end < inputs.size() && is_image_name(inputs[end]) && !std::filesystem::is_directory(inputs[end])) ++end;
     if (end > i)
       import_pictures({inputs.begin() + std::ptrdiff_t(i), inputs.begin() + std::ptrdiff_t(end)}, "", folder);
     else import(inputs[end++], folder);

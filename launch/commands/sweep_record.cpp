@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -26,11 +25,6 @@ constexpr const char* kData = "data";           // its list of dataset files
 constexpr const char* kSeed = "seed";           // of a random search
 constexpr const char* kHalving = "halving";
 constexpr const char* kRanking = "ranking";
-
-std::string shortest(double v) {
-  char text[64];
-  return {text, std::to_chars(text, text + sizeof text, v).ptr};
-}
 
 std::optional<double> finite_number(const JsonObject& object, std::string_view key) {
   const double v = number_of(object, key, std::numeric_limits<double>::quiet_NaN());
@@ -314,7 +308,7 @@ std::vector<std::vector<std::string>> SweepRecord::cells(const std::vector<Point
   if (metric != kLoss) rows[0].insert(rows[0].end(), {metric, "best_" + metric});
   rows[0].insert(rows[0].end(), {"loss", "best_loss", "loss_of", "steps", "seconds", "exit_code"});
   const std::string none = exact ? "" : "-";
-  const auto shown = [&](double v, int digits) { return exact ? shortest(v) : fixed(v, digits); };
+  const auto shown = [&](double v, int digits) { return exact ? str(v) : fixed(v, digits); };
   for (const PointResult& r : results) {
     rows.push_back({name(r.point)});
     for (const std::string& value : spec_.grid.values(r.point)) rows.back().push_back(value);

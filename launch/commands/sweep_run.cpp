@@ -16,6 +16,7 @@
 #include "core/device/thread_pool.h"
 #include "data/streams/data_identity.h"
 #include "launch/artifacts/files.h"
+#include "launch/artifacts/text_table.h"
 #include "launch/cluster/child_process.h"
 
 namespace lockstep {
@@ -251,10 +252,8 @@ void SweepRun::ended(pid_t child, int status) {
 void SweepRun::say_result(int64_t point, const PointResult& result) {
   const SweepRanking& by = record_.spec().ranking;
   const auto value = record_.value(result);
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4f", value.value_or(0));
   log_info(str(named(point), ": ", by.by_best ? "best " : "", result.validation ? "validation " : "", by.metric, " ",
-               value ? text : "unknown", ", step ", result.steps, "; ", ++done_, " of ", total_));
+               value ? fixed(*value, 4) : "unknown", ", step ", result.steps, "; ", ++done_, " of ", total_));
 }
 
 }  // namespace lockstep

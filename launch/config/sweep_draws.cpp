@@ -1,9 +1,9 @@
 #include "launch/config/sweep_draws.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
+#include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/philox.h"
 
@@ -31,11 +31,6 @@ double exp_of(double y) {
   return std::ldexp(series, static_cast<int>(k));  // exact
 }
 
-std::string shortest_text(double v) {
-  char text[64];
-  return {text, std::to_chars(text, text + sizeof text, v).ptr};
-}
-
 }  // namespace
 
 double sweep_draw(uint64_t seed, int64_t point, std::string_view key) {
@@ -52,7 +47,7 @@ std::string value_at(const SweepKey& key, double part) {
   const SweepInterval& i = *key.interval;
   const double low = i.log ? log_of(i.low) : i.low, high = i.log ? log_of(i.high) : i.high;
   const double at = low + part * (high - low);
-  return shortest_text(std::clamp(i.log ? exp_of(at) : at, i.low, i.high));
+  return str(std::clamp(i.log ? exp_of(at) : at, i.low, i.high));
 }
 
 }  // namespace lockstep
