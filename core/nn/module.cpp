@@ -38,9 +38,20 @@ Tensor Module::surrounded(const std::function<Tensor()>& forward) {
   WithMemoryFor named(name_);
   WithProfilerRange range(name_);
   Tensor y = named_in(name_, forward);
+  if (observer_) observer_(y);
   if (hooks_.after_forward) hooks_.after_forward();
   if (hooks_.before_backward && requires_grad(y)) y = with_backward_hook(y, hooks_.before_backward);
   return y;
+}
+
+Module* Module::find(std::string_view name) {
+  if (name.empty()) return this;
+  for (auto& [own, module] : children_) {  // whose names may have points of their own: blocks.0
+    if (own == name) return module.get();
+    if (!is_of_module(name, own)) continue;
+    if (Module* found = module->find(name.substr(own.size() + 1))) return found;
+  }
+  return nullptr;
 }
 
 int Module::recompute_attention(bool on) {

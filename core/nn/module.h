@@ -90,6 +90,10 @@ class Module {
   void eval() { train(false); }
   bool training() const { return training_; }
   void set_hooks(ModuleHooks hooks) { hooks_ = std::move(hooks); }
+  // Called with the result of each forward pass of this module; empty: nothing is.
+  void set_observer(std::function<void(const Tensor& result)> observer) { observer_ = std::move(observer); }
+  // Itself, or the module of this dotted name below it; null where there is none.
+  Module* find(std::string_view name);
   // Whether it is never called, and only holds modules that are (ModuleList in core/nn/containers.h).
   virtual bool is_list() const { return false; }
   // The children, and in the place of lists what these hold: the blocks of a model.
@@ -138,6 +142,7 @@ class Module {
   mutable std::deque<Buffer> buffers_;
   std::vector<std::pair<std::string, std::unique_ptr<Module>>> children_;
   ModuleHooks hooks_;
+  std::function<void(const Tensor&)> observer_;
 };
 
 // A module that is called with these arguments: tensors, and values that are no tensors, such as an AttentionScope

@@ -71,6 +71,7 @@ class FolderImport {
     }
   }
   bool same_size() const { return same_size_; }
+  const std::vector<std::string>& left_out() const { return left_out_; }
 
   // Before made_of() and write(). Masks whose values change are stored anew where images are files.
   void set_encoded(bool encoded) {
@@ -206,6 +207,7 @@ class FolderImport {
       if (++count > how_.skip_bad)
         throw Error(ExitCode::kBadData, str(bad[i], "; ", how_.skip_bad, " bad images before it were left out"));
       log_warning(str(bad[i], "; left out"));
+      left_out_.push_back(path(i));
     }
     images_ = std::move(good);
     require(!images_.empty(), ExitCode::kBadData, folder_, ": all ", count, " images were left out");
@@ -315,6 +317,7 @@ class FolderImport {
   std::string folder_;
   const ImageOptions& how_;
   std::vector<ImageSource> images_;
+  std::vector<std::string> left_out_;
   const ImportOptions& options_;
   int64_t channels_ = 1, file_bytes_ = 0, mask_bytes_ = 0;
   bool same_size_ = true;
@@ -325,8 +328,8 @@ class FolderImport {
 
 }  // namespace
 
-void import_images(const std::string& folder, const std::string& output, const ImageOptions& images,
-                   const ImportOptions& options) {
+std::vector<std::string> import_images(const std::string& folder, const std::string& output, const ImageOptions& images,
+                                       const ImportOptions& options) {
   require(!images.files.empty() || fs::is_directory(folder), ExitCode::kMissingInput, folder, ": is no folder");
   PendingFile::check_place(output, options.force);
   DatasetHeader header;
@@ -336,6 +339,7 @@ void import_images(const std::string& folder, const std::string& output, const I
   PartialOutput pending(output, options.force, import.made_of());
   import.write(pending, header);
   pending.commit();
+  return import.left_out();
 }
 
 }  // namespace lockstep

@@ -121,9 +121,10 @@ struct ImageOptions {
 };
 // PNG and JPEG files within a folder, each with a label, or a mask: a class for every pixel, as the values of a grey
 // PNG or the indices of one with a palette. Images of one size are stored as pixels, others as the files that they are,
-// which loaders decode. The dataset is a function of the files' names, labels and contents.
-void import_images(const std::string& folder, const std::string& output, const ImageOptions& images = {},
-                   const ImportOptions& options = {});
+// which loaders decode. The dataset is a function of the files' names, labels and contents. Returns the paths of the
+// images that were left out, in order.
+std::vector<std::string> import_images(const std::string& folder, const std::string& output,
+                                       const ImageOptions& images = {}, const ImportOptions& options = {});
 
 bool is_image_name(const std::string& path);  // whether it ends in .png, .jpg or .jpeg, in any case
 // The PNG and JPEG files within a folder, at any depth, in the order of their names, each with the folder's path.

@@ -14,8 +14,7 @@ LabelledText::LabelledText(std::shared_ptr<const DatasetFile> file, IndexRange r
                            int64_t buckets)
     : file_(std::move(file)), tokens_(file_), first_(records.begin), context_(context) {
   const DatasetHeader& h = file_->header;
-  check(h.records.labelled && records.begin >= 0 && records.end <= h.records.count && !records.empty() && context > 0 &&
-            context <= INT32_MAX,
+  check(records.begin >= 0 && records.end <= h.records.count && !records.empty() && context > 0 && context <= INT32_MAX,
         "samples of ", context, " tokens of records [", records.begin, ", ", records.end, ") of ", h.records.count);
   begins_.reserve(static_cast<size_t>(records.size()));
   lengths_.reserve(static_cast<size_t>(records.size()));
@@ -37,7 +36,7 @@ LabelledText::LabelledText(std::shared_ptr<const DatasetFile> file, IndexRange r
            false,
            h.vocabulary_size};
   spec_.length_buckets = buckets;
-  spec_.class_counts = class_counts(*file_, records);
+  if (h.records.labelled) spec_.class_counts = class_counts(*file_, records);
 }
 
 void LabelledText::read(int64_t, int64_t index, SampleMemory sample) const {
@@ -52,7 +51,7 @@ void LabelledText::read(int64_t, int64_t index, SampleMemory sample) const {
   if (cut_[static_cast<size_t>(index)] && std::ssize(end) < length)
     std::copy(end.begin(), end.end(), ids + length - std::ssize(end));
   std::fill(ids + length, ids + context_, 0);
-  *static_cast<int32_t*>(sample[1]) = file_->labels[static_cast<size_t>(first_ + index)];
+  *static_cast<int32_t*>(sample[1]) = file_->labels.empty() ? 0 : file_->labels[static_cast<size_t>(first_ + index)];
   std::fill(documents, documents + length, 0);
   std::fill(documents + length, documents + context_, 1);
   std::iota(positions, positions + length, 0);

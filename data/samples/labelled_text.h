@@ -1,5 +1,5 @@
-// LabelledText: samples of a record of text, cut or padded to `context` tokens, and its label. The training and the
-// validation dataset share one file.
+// LabelledText: samples of a record of text, cut or padded to `context` tokens, and its label, which is 0 in a file
+// without labels. The training and the validation dataset share one file.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace lockstep {
 
 class LabelledText final : public Dataset {
  public:
-  // The records [records.begin, records.end) of a file whose records have labels, as DataSpec::length_buckets says.
+  // The records [records.begin, records.end) of a file, as DataSpec::length_buckets says.
   LabelledText(std::shared_ptr<const DatasetFile> file, IndexRange records, int64_t context, int64_t buckets = 1);
   int64_t size() const override { return static_cast<int64_t>(begins_.size()); }
   // "tokens" [context], "labels" [] and, so that no token sees the padding, "documents" and "positions" [context]

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "data/samples/labelled_text.h"
 #include "data/samples/text_windows.h"
 #include "data/streams/mixture.h"
 
@@ -61,9 +62,33 @@ void Unlabelled::read(int64_t epoch, int64_t index, SampleMemory sample) const {
   std::memset(sample[spec_.tensors.size() - 1], 0, tensor_bytes(spec_.tensors.back()));  // the target
 }
 
+// Texts of a model of hidden tokens: as labelled texts are, but with a target of 0 for each token.
+class WholeTexts final : public Dataset {
+ public:
+  WholeTexts(const std::shared_ptr<const DatasetFile>& file, int64_t context)
+      : texts_(file, {0, file->header.records.count}, context), spec_(texts_.spec()) {
+    spec_.classes = masked_ids(FileTokens(file));
+    spec_.tensors[1].shape = {context};  // "labels"
+    spec_.vocabulary = 0;
+  }
+  int64_t size() const override { return texts_.size(); }
+  const DataSpec& spec() const override { return spec_; }
+  int64_t length(int64_t epoch, int64_t index) const override { return texts_.length(epoch, index); }
+  Hash128 identity() const override { return texts_.identity(); }
+  void read(int64_t epoch, int64_t index, SampleMemory sample) const override {
+    texts_.read(epoch, index, sample);
+    std::memset(sample[1], 0, tensor_bytes(spec_.tensors[1]));
+  }
+  const Vocabulary* vocabulary() const override { return texts_.vocabulary(); }
+
+ private:
+  LabelledText texts_;
+  DataSpec spec_;
+};
+
 using Parts = std::vector<std::shared_ptr<const Dataset>>;
 
-// Texts of which the next tokens are predicted, all as wide as the longest.
+// Texts without labels. Those of which the next tokens are predicted are all as wide as the longest.
 Parts texts_of(const std::vector<std::string>& paths, const DataOptions& o) {
   std::vector<std::shared_ptr<DatasetFile>> files;
   int64_t width = 1;
@@ -73,7 +98,9 @@ Parts texts_of(const std::vector<std::string>& paths, const DataOptions& o) {
     width = std::max(width, TextWindows::longest(*files.back(), o.context));
   }
   Parts out;
-  for (auto& file : files) out.push_back(std::make_shared<TextWindows>(std::move(file), o.context, width));
+  for (auto& file : files)
+    if (o.mask > 0) out.push_back(std::make_shared<WholeTexts>(std::move(file), o.context));
+    else out.push_back(std::make_shared<TextWindows>(std::move(file), o.context, width));
   return out;
 }
 
@@ -98,7 +125,8 @@ Datasets UnlabelledSource::open(const DataOptions& common, uint64_t seed) const 
   auto like = std::make_shared<LikeData>(*like_);
   like->new_classes = true;  // targets are not fitted
   DataOptions o;
-  o.context = common.context, o.packing = common.packing, o.threads = common.threads, o.image = common.image;
+  o.context = common.context, o.mask = common.mask, o.packing = common.packing, o.threads = common.threads,
+  o.image = common.image;
   o.memory = std::max<int64_t>(1, common.memory / std::ssize(paths_));
   o.measured = DataPart::kAll;
   o.like = std::move(like);

@@ -16,6 +16,7 @@
 #include "launch/commands/commands.h"
 #include "launch/commands/find_vocabulary.h"
 #include "launch/commands/job.h"
+#include "launch/commands/layer_values.h"
 #include "launch/commands/predicted_values.h"
 #include "launch/commands/prediction_inputs.h"
 #include "launch/commands/prediction_writer.h"
@@ -86,6 +87,7 @@ InputOptions input_options(const Arguments& a) {
   out.is_table = !a.text("text").empty();
   if (out.is_table) out.text = a.text("text");
   out.separator = a.text("separator");
+  out.skip_bad = a.integer("skip-bad", 0);
   return out;
 }
 
@@ -170,30 +172,47 @@ std::vector<std::array<uint8_t, 3>> colours_of(const MaskPalette& palette) {
   return out;
 }
 
+// The dotted name of the module whose values take the place of predictions; or "".
+const std::string& layer_in(const Arguments& a) { return a.text("layer"); }
+
+Pooling pooling_of(const Arguments& a, DataKind kind) {
+  const std::string& name = a.text("pool");
+  require(name.empty() || (!layer_in(a).empty() && kind == DataKind::kTokens), ExitCode::kUsage,
+          "--pool is for what a layer (--layer) gives the tokens of texts");
+  if (name.empty() || name == "mean") return Pooling::kMean;
+  require(name == "first" || name == "last", ExitCode::kUsage, "--pool ", name, ": must be mean, first or last");
+  return name == "first" ? Pooling::kFirst : Pooling::kLast;
+}
+
 class PredictJob {
  public:
   PredictJob(const App& app, const Arguments& arguments) : arguments_(arguments), run_(chosen_checkpoint(arguments)) {
     const bool folder = is_hf_folder(run_);
     from_ = folder ? predictor_of_folder(app, run_) : predictor_of_run(app, run_);
     require(!folder || !arguments.has("ema"), ExitCode::kUsage, "--ema: ", run_, " holds no averages of parameters");
-    require(from_.settings->data.mask == 0, ExitCode::kUsage, from_.place,
-            ": was trained to find hidden tokens (data.mask), and says nothing of a whole text");
+    require(from_.settings->data.mask == 0 || !layer().empty(), ExitCode::kUsage, from_.place,
+            ": was trained to find hidden tokens (data.mask), and says nothing of a whole text; --layer tells what a "
+            "layer of it gives");
     const bool images = from_.data->schema.kind == DataKind::kImages;
     const bool sized = from_.settings->data.image.height > 0 && from_.settings->data.image.width > 0;
     require(images || !arguments.has("resize"), ExitCode::kUsage, "--resize is for images, and ", from_.place,
             " was trained on none");
+    require(images || arguments.integer("skip-bad", 0) == 0, ExitCode::kUsage, "--skip-bad is for images, and ",
+            from_.place, " was trained on none");
     if (images && (folder || arguments.has("resize"))) resized_ = from_.input;
     if (images && !sized && resized_.rank() == 0) stored_ = from_.input;
     PredictedClasses classes;
     classes.top = arguments.text("top") == "all" ? 0 : arguments.integer("top", 1);
     if (!arguments.text("palette").empty()) classes.colours = colours_of(read_mask_palette(arguments.text("palette")));
     const DataSchema& schema = from_.data->schema;
-    const bool chooses = schema.target == TargetKind::kLabels && schema.classes > 0;
+    const bool chooses = schema.target == TargetKind::kLabels && schema.classes > 0 && layer().empty();
     require(chooses || arguments.text("top") == "1", ExitCode::kUsage, "--top is for classes, which ", from_.place,
-            " does not predict");
-    values_ = predicted_values(schema, from_.input, classes);
+            layer().empty() ? " does not predict" : " predicts without --layer");
+    require(classes.colours.empty() || layer().empty(), ExitCode::kUsage, "--palette is for masks, not for a --layer");
+    pooling_ = pooling_of(arguments, schema.kind);
+    if (layer().empty()) values_ = predicted_values(schema, from_.input, classes);
     output_ = {arguments.text("output"),
-               prediction_format(arguments.text("output"), arguments.text("format"), values_->is_picture()),
+               prediction_format(arguments.text("output"), arguments.text("format"), values_ && values_->is_picture()),
                arguments.has("force")};
     check_place(output_);
     from_.settings->train.eval_ema = false;
@@ -217,7 +236,7 @@ class PredictJob {
     ShownProgress shown("import", from_.data->schema.kind == DataKind::kImages ? "images" : "bytes");
     InputOptions how = input_options(arguments_);
     how.image = stored_;
-    how.context = from_.input.rank() == 1 ? from_.input[0] : 0;
+    how.context = from_.input.rank() == 1 && from_.settings->data.mask == 0 ? from_.input[0] : 0;
     how.imported = [&] { shown.finish(); };
     how.progress = [&, stoppable = progress_until_stopped(shown, shown_name(), "the prediction")](int64_t done,
                                                                                                   int64_t total) {
@@ -241,11 +260,13 @@ class PredictJob {
     PlacedTask placed(*from_.settings, data, comm, shapes, PlacedTask::Use::kMeasure);
     if (checkpoint) fail_together(comm, [&] { placed.load_parameters(*checkpoint, arguments_.has("ema")); });
     else placed.load_initial();
+    std::unique_ptr<PredictedValues> of_layer;
     std::unique_ptr<PredictionWriter> writer;
-    const int64_t count = data.validation->size(), samples = inputs ? inputs->samples() : 0;
     fail_together(comm, [&] {
-      if (inputs) writer = prediction_writer(output_, *values_, inputs->kept(), samples);
+      if (!layer().empty()) of_layer = layer_values(placed.task().module(), layer(), pooling_);
+      else if (inputs) writer = prediction_writer(output_, *values_, inputs->kept(), inputs->samples());
     });
+    PredictedValues& values = of_layer ? *of_layer : *values_;
     KnownOfSample known;
     std::string parts;  // of a sample
     ShownProgress shown("predict", "samples");
@@ -254,34 +275,37 @@ class PredictJob {
     options.micro_batch = samples_at_once(arguments_, data.validation->spec());
     predict(
         placed.task(), placed.parallel(), *data.validation, options,
-        [&](const Tensor& output, const Batch& batch) { return values_->encode(output, batch); },
+        [&](const Tensor& output, const Batch& batch) { return values.encode(output, batch); },
         [&](const PredictedSamples& some) {
-          const size_t bytes = values_->bytes();
+          if (!writer) writer = prediction_writer(output_, values, inputs->kept(), inputs->samples());
+          const size_t bytes = values.bytes();
           check(some.bytes.size() == bytes * static_cast<size_t>(some.count), "predictions of another size");
           for (int64_t i = 0; i < some.count; ++i) {
             if (parts.empty()) known = inputs->next();
             parts += some.bytes.substr(static_cast<size_t>(i) * bytes, bytes);
             if (parts.size() < bytes * static_cast<size_t>(inputs->parts())) continue;
-            writer->add(known, values_->joined(parts));
+            writer->add(known, values.joined(parts));
             parts.clear();
           }
-          progress(some.first + some.count, count);
+          progress(some.first + some.count, data.validation->size());
         });
     fail_together(comm, [&] {
       if (!writer) return;
       writer->finish();
       shown.finish();
-      log_info(str("predicted ", samples, " samples by ", checkpoint ? checkpoint->dir : run_));
+      log_info(str("predicted ", inputs->samples(), " samples by ", checkpoint ? checkpoint->dir : run_));
     });
   }
 
+  const std::string& layer() const { return layer_in(arguments_); }
   std::string shown_name() const { return output_.path.empty() ? "standard output" : output_.path; }
 
   const Arguments& arguments_;
   const std::string run_;
-  Predictor from_;          // the ranks verify its checkpoint together
-  Shape resized_, stored_;  // the size that images get, or must have
-  std::unique_ptr<PredictedValues> values_;
+  Predictor from_;                           // the ranks verify its checkpoint together
+  Shape resized_, stored_;                   // the size that images get, or must have
+  std::unique_ptr<PredictedValues> values_;  // null where those of a layer are asked for
+  Pooling pooling_ = Pooling::kMean;
   PredictionOutput output_;
   std::once_flag has_data_;
 };
@@ -298,13 +322,17 @@ std::vector<Command> predict_forms() {
        "- is standard input.\n"
        "It is read as the run's own data was: columns and categories are found by name, and normalised as there. A\n"
        "column of the targets is not read. Predictions come in the order of the input, classes with their\n"
-       "probabilities, numbers in their own unit, log-probabilities of texts, beside columns that are no features.\n"
+       "probabilities, numbers in their own unit, log-probabilities of texts, or what a --layer of the model gives,\n"
+       "beside columns that are no features.\n"
        "The output appears under its name when it is complete; it is the same at every number of ranks and every\n"
        "--batch.",
        with_choice_of_checkpoint(
            {{"output,o", "the output: .csv, .jsonl or .npy by its name; default: CSV on standard output", "FILE", ""},
             {"format", "csv, jsonl, npy or, of masks, png, whatever the output's name says", "NAME", ""},
             {"force", "replace an existing file"},
+            {"layer", "what this module of the model gives, by its dotted name, in the place of predictions", "NAME",
+             ""},
+            {"pool", "of a layer that gives each token of a text values: mean (default), first or last", "HOW", ""},
             {"palette", "the colours of masks' classes, as in data import images; default: those of PASCAL VOC", "FILE",
              ""},
             {"top", "how many classes are told, with their probabilities; all: each class's probability", "K", "1"},
@@ -316,6 +344,7 @@ std::vector<Command> predict_forms() {
              "COLUMN", ""},
             {"separator", "a token such as <|endoftext|> that follows each text, as the run's import put it", "TOKEN",
              ""},
+            {"skip-bad", "leave out up to N images of an input that cannot be decoded, and name them", "N", "0"},
             {"resize", "images of any size: the middle of each is resized to the run's, where its data was not"},
             {"unknown", "a category that the run does not know is an error, or a missing value: error or missing",
              "HOW", "error"},

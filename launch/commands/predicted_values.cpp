@@ -11,18 +11,13 @@
 #include "core/ops/ops.h"
 #include "data/images/class_colour.h"
 #include "data/images/codecs/image_codec.h"
+#include "launch/training/trained_model.h"
 
 namespace lockstep {
 namespace {
 
-// The fewest digits that name it in 32 bits; str() has those for 64.
-std::string digits_of(float value) {
-  char text[64];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
-}
-
-JsonValue told_number(const std::string& digits, bool finite) {
-  return finite ? JsonValue(JsonText{digits}) : JsonValue(nullptr);
+JsonValue told_number(double value) {
+  return std::isfinite(value) ? JsonValue(JsonText{str(value)}) : JsonValue(nullptr);
 }
 
 std::vector<float> floats_of(const Tensor& output) { return cast(output, DType::kFloat32).to_vector<float>(); }
@@ -37,15 +32,6 @@ std::vector<float> floats_in(std::string_view bytes) {
   return out;
 }
 
-// In 64 bits, summed in the order of the classes: a function of the sample's logits alone.
-void to_probabilities(std::span<float> logits) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
-  std::vector<double> shares;
-  for (float x : logits) shares.push_back(std::exp(x - largest));
-  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
-  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(shares[i] / sum);
-}
-
 class ClassProbabilities final : public PredictedValues {
  public:
   ClassProbabilities(const DataSchema& schema, const PredictedClasses& classes) : names_(schema.class_names) {
@@ -54,14 +40,11 @@ class ClassProbabilities final : public PredictedValues {
     columns_ = columns();
   }
 
-  std::string encode(const Tensor& output, const Batch&) const override {
+  std::string encode(const Tensor& output, const Batch&) override {
     require(output.rank() == 2 && output.dim(1) == std::ssize(names_), ExitCode::kConfig, "the task's output is ",
             output, ": of ", names_.size(), " classes it must give each a number a sample, [samples, ", names_.size(),
             "]");
-    std::vector<float> values = floats_of(output);
-    for (size_t at = 0; at < values.size(); at += names_.size())
-      to_probabilities(std::span(values).subspan(at, names_.size()));
-    return float_bytes(values);
+    return float_bytes(probabilities_of(output));
   }
   size_t bytes() const override { return names_.size() * sizeof(float); }
 
@@ -76,9 +59,9 @@ class ClassProbabilities final : public PredictedValues {
     JsonObject out;
     for (size_t i = 0; i < first; ++i) {
       out.emplace_back(columns_[out.size()], names_[order[i]]);
-      if (top_ > 0) out.emplace_back(columns_[out.size()], probability(p[order[i]]));
+      if (top_ > 0) out.emplace_back(columns_[out.size()], told_number(p[order[i]]));
     }
-    for (size_t i = 0; top_ == 0 && i < p.size(); ++i) out.emplace_back(columns_[out.size()], probability(p[i]));
+    for (size_t i = 0; top_ == 0 && i < p.size(); ++i) out.emplace_back(columns_[out.size()], told_number(p[i]));
     return out;
   }
   Shape array_shape() const override { return {std::ssize(names_)}; }
@@ -91,7 +74,6 @@ class ClassProbabilities final : public PredictedValues {
     for (size_t i = 0; top_ == 0 && i < names_.size(); ++i) out.push_back("probability:" + names_[i]);
     return out;
   }
-  static JsonValue probability(float p) { return told_number(digits_of(p), std::isfinite(p)); }
 
   std::vector<std::string> names_, columns_;
   size_t top_;
@@ -101,7 +83,7 @@ class Numbers final : public PredictedValues {
  public:
   explicit Numbers(const DataSchema& schema) : mean_(schema.target_mean), std_(schema.target_std) {}
 
-  std::string encode(const Tensor& output, const Batch&) const override {
+  std::string encode(const Tensor& output, const Batch&) override {
     require(output.rank() >= 1 && output.numel() == output.dim(0), ExitCode::kConfig, "the task's output is ", output,
             ": of a regression it must give one number a sample");
     return float_bytes(floats_of(output));
@@ -111,7 +93,7 @@ class Numbers final : public PredictedValues {
   std::vector<std::string> names() const override { return {"prediction"}; }
   JsonObject told(std::string_view sample) const override {
     const double value = in_its_unit(sample);
-    return {{"prediction", told_number(str(value), std::isfinite(value))}};
+    return {{"prediction", told_number(value)}};
   }
   std::string array_type() const override { return "f8"; }
   Shape array_shape() const override { return {}; }
@@ -130,7 +112,7 @@ class Numbers final : public PredictedValues {
 // how many these are.
 class LogProbabilities final : public PredictedValues {
  public:
-  std::string encode(const Tensor& output, const Batch& batch) const override {
+  std::string encode(const Tensor& output, const Batch& batch) override {
     const Tensor& labels = batch[kLabels];
     require(output.rank() == 3 && output.dim(1) == labels.dim(1), ExitCode::kConfig, "the task's output is ", output,
             ": of texts it must give each token numbers, [samples, tokens, vocabulary]");
@@ -156,8 +138,7 @@ class LogProbabilities final : public PredictedValues {
   std::vector<std::string> names() const override { return {"log_probability", "tokens"}; }
   JsonObject told(std::string_view sample) const override {
     const Part part = part_in(sample);
-    return {{"log_probability", told_number(str(part.log_probability), std::isfinite(part.log_probability))},
-            {"tokens", part.tokens}};
+    return {{"log_probability", told_number(part.log_probability)}, {"tokens", part.tokens}};
   }
   std::string array_type() const override { return "f8"; }
   Shape array_shape() const override { return {}; }
@@ -188,7 +169,7 @@ class Masks final : public PredictedValues {
     for (int64_t i = std::ssize(colours_); i < classes_; ++i) colours_.push_back(colour_of(static_cast<uint8_t>(i)));
   }
 
-  std::string encode(const Tensor& output, const Batch&) const override {
+  std::string encode(const Tensor& output, const Batch&) override {
     require(output.rank() == 4 && output.dim(1) == height_ && output.dim(2) == width_ && output.dim(3) == classes_,
             ExitCode::kConfig, "the task's output is ", output, ": of masks it must be [samples, ", height_, ", ",
             width_, ", ", classes_, "]");
@@ -215,6 +196,12 @@ class Masks final : public PredictedValues {
 };
 
 }  // namespace
+
+JsonValue told_number(float value) {
+  if (!std::isfinite(value)) return nullptr;
+  char text[64];
+  return JsonText{{text, std::to_chars(text, text + sizeof text, value).ptr}};
+}
 
 std::unique_ptr<PredictedValues> predicted_values(const DataSchema& schema, const Shape& input,
                                                   const PredictedClasses& classes) {

@@ -1,6 +1,6 @@
 // PredictedValues: what the output of a run's model means: probabilities of classes, a number in its own unit, how
 // probable a text is, or a mask. It is encoded on the rank that computed it, and told on the rank that writes. Objects
-// without state that changes.
+// without state that changes, which ranks of a process share; but see layer_values.h.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ class PredictedValues {
  public:
   virtual ~PredictedValues() = default;
   // The samples' values, each of bytes() bytes. Throws ExitCode::kConfig for an output that is none of these.
-  virtual std::string encode(const Tensor& output, const Batch& batch) const = 0;
+  virtual std::string encode(const Tensor& output, const Batch& batch) = 0;
   virtual size_t bytes() const = 0;
   // Those of a sample that came in several parts, one behind the other.
   virtual std::string joined(std::string_view parts) const { return std::string(parts); }
@@ -30,6 +30,7 @@ class PredictedValues {
   // Names and values in a table: texts, or the shortest digits that name a number.
   virtual std::vector<std::string> names() const = 0;
   virtual JsonObject told(std::string_view sample) const = 0;
+  virtual JsonObject json(std::string_view sample) const { return told(sample); }  // in a line of JSON
   // Of values that are pictures, which no table holds: a PNG file.
   virtual bool is_picture() const { return false; }
   virtual std::string png(std::string_view sample) const { return {}; }
@@ -50,5 +51,7 @@ struct PredictedClasses {
 // predicts nothing of a sample.
 std::unique_ptr<PredictedValues> predicted_values(const DataSchema& schema, const Shape& input,
                                                   const PredictedClasses& classes);
+
+JsonValue told_number(float value);  // the fewest digits that name it; null where it is not finite
 
 }  // namespace lockstep

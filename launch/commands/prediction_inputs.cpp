@@ -78,7 +78,7 @@ void PredictionInputs::take(Input& input, const std::string& dataset) {
   input.left = sample_count(header);
   samples_ += input.left;
   datasets_.push_back(dataset);
-  if (header.kind == DataKind::kTokens && like_->schema.classes == 0)
+  if (header.kind == DataKind::kTokens && like_->schema.classes == 0 && options_.context > 0)
     visit_records(*open_dataset_file(dataset, 16 << 20), [&](IndexRange text) {
       input.parts.push_back(narrow<int32_t>(text_windows(text.size(), options_.context)));
     });
@@ -109,8 +109,12 @@ void PredictionInputs::import_pictures(std::vector<std::string> files, const std
   const std::string to = str(folder, "/", datasets_.size(), ".h5");
   ImageOptions images;
   images.files = files;
-  import_images(input.name, to, images, import_options());
-  input.files = std::move(files);
+  images.skip_bad = options_.skip_bad;
+  const std::vector<std::string> left_out = import_images(input.name, to, images, import_options());
+  auto bad = left_out.begin();
+  for (std::string& file : files)
+    if (bad != left_out.end() && *bad == file) ++bad;
+    else input.files.push_back(std::move(file));
   input.file_place = kept_place("file");
   take(input, to);
 }

@@ -25,8 +25,9 @@ struct InputOptions {
   std::string text = "text";                          // the column of texts
   bool is_table = false;                              // texts are cells of a table, also where no name says so
   std::string separator = {};                         // a token that follows each text; empty: none
-  int64_t context = 0;                                // tokens of a model of the next token
+  int64_t context = 0;                                // tokens of a model of the next token; else 0
   std::optional<std::vector<std::string>> keep = {};  // columns that are copied; none: all that are no features
+  int64_t skip_bad = 0;  // so many images that cannot be decoded are warned of and left out, of each input
   // Images that are not resized must have this size, [height, width, channels]; empty: they may have any.
   Shape image = {};
   std::function<void(int64_t, int64_t)> progress = {};  // of each import; and after it

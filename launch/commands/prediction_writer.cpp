@@ -97,7 +97,7 @@ class JsonWriter final : public PredictionWriter {
   JsonWriter(const PredictionOutput& output, const PredictedValues& values) : output_(output), values_(values) {}
   void add(const KnownOfSample& known, std::string_view sample) override {
     JsonObject line = known.kept;
-    for (auto& member : values_.told(sample)) line.push_back(std::move(member));
+    for (auto& member : values_.json(sample)) line.push_back(std::move(member));
     output_.write(json_line(line) + "\n");
   }
   void finish() override { output_.finish(); }

@@ -10,9 +10,9 @@ build=$2 cmake=$3
 shown=0
 while IFS= read -r -d '' block; do
   shown=$((shown + 1))
-  if [[ "$(cat "$source"/own_{model,loop,decoder,weights}.cpp)" != *"$block"* ]]; then problem "program $shown of README.md and docs/library.md is not that of tests/consumer"; fi
+  if [[ "$(cat "$source"/own_{model,loop,decoder,predict,weights}.cpp)" != *"$block"* ]]; then problem "program $shown of README.md and docs/library.md is not that of tests/consumer"; fi
 done < <(awk '/^```$/ && on { on = 0; printf "%c", 0 } on { print } /^```cpp$/ { on = 1 }' "$source"/../../{README.md,docs/library.md})
-same "programs in README.md and docs/library.md" 6 "$shown"
+same "programs in README.md and docs/library.md" 7 "$shown"
 
 succeeds "install" "$cmake" --install "$build" --prefix "$work/prefix"
 for file in bin/lockstep share/bash-completion/completions/lockstep share/zsh/vendor-completions/_lockstep \
@@ -26,7 +26,7 @@ expect "a module file of this version" grep -q "^#%Module" "prefix/share/lockste
 succeeds "install of the program alone" "$cmake" --install "$build" --prefix "$work/runtime" --component runtime
 same "the program alone: no headers, no static libraries" "runtime/bin/lockstep" \
   "$(find runtime -path 'runtime/bin/*' -o -name '*.h' -o -name '*.a' -o -name '*.cmake')"
-cp "$source"/{CMakeLists.txt,own_model.cpp,own_model.yaml,own_task.cpp,own_task.yaml,own_pairs.cpp,own_pairs.yaml,own_loop.cpp,own_decoder.cpp,own_weights.cpp} . # nothing of the repository beside them
+cp "$source"/{CMakeLists.txt,own_model.cpp,own_model.yaml,own_task.cpp,own_task.yaml,own_pairs.cpp,own_pairs.yaml,own_loop.cpp,own_decoder.cpp,own_predict.cpp,own_weights.cpp} . # nothing of the repository beside them
 succeeds "configure the consumer" "$cmake" -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix"
 succeeds "build the consumer" "$cmake" --build build
 if [ "$failed" -ne 0 ]; then finish; fi
@@ -79,6 +79,14 @@ cp out alone
 succeeds "own_decoder, three prompts" build/own_decoder "the cat" "on the mat" "a"
 expect "own_decoder: each prompt ends" test "$(grep -cE '^[012]: (length|end)$' out)" = 3
 expect "own_decoder: the first as alone" cmp -s alone <(grep '^0:' out)
+
+{ echo a,b,kind && numbers 40 50 3 | awk '{ print $1 "," NR % 7 "," ($1 > 25 ? "high" : "low") }'; } >rows.csv
+succeeds "import of rows" prefix/bin/lockstep data import csv rows.csv rows.h5 --label kind
+printf 'run: {dir: rows}\ntrain: {steps: 60}\nbatch: {global: 8}\nmodel: {name: mlp, hidden: [8]}\noptim: {lr: 0.02}\ndata: {path: rows.h5, validation: 0}\n' >rows.yaml
+succeeds "a run of rows" prefix/bin/lockstep train rows.yaml
+succeeds "own_predict" build/own_predict rows 45 3
+expect "own_predict: two probabilities" awk '{ sum += $2; p[$1] = $2 } END { exit !(NR == 2 && p["high"] > 0.8 && sum > 0.99999 && sum < 1.00001) }' out
+refuses "own_predict: a run that is not there" 66 "nowhere" build/own_predict nowhere 45 3
 
 succeeds "own_loop, 1 rank" build/own_loop loop1 300
 wanted=$(tail -n 1 out)

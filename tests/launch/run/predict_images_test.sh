@@ -120,6 +120,13 @@ refuses "a palette of other classes" 64 "--palette: has 1 classes, but the run h
 
 head -c 300 in/colour/rgb.png >in/colour/broken.png
 refuses "an image that is broken" 65 "in/colour/broken.png: " lockstep predict folder in -o no.csv
+succeeds "an image that is broken, left out" lockstep predict folder in --skip-bad 1 --top all
+expect "an image that is broken, left out: it is named" grep -q "warning: in/colour/broken.png: .*; left out" err
+expect "an image that is broken, left out: the others' rows" cmp folder.csv out
+refuses "more images that are broken" 65 "in/grey/also.png: .*1 bad images before it were left out" sh -c "cp in/colour/broken.png in/grey/also.png && '$binary' predict folder in --skip-bad 1 -o no.csv"
+rm in/grey/also.png
+succeeds "a layer of images" lockstep predict folder in/grey in/colour/rgb.jpg --layer blocks.0 -o layer.npy
+expect "a layer of images: its shape" grep -qaE "'<f4', 'fortran_order': False, 'shape': \(5, [0-9]+, 16\)" layer.npy
 mkdir empty
 refuses "a folder without images" 65 "empty: holds no PNG or JPEG image" lockstep predict folder empty -o no.csv
 refuses "a table for a run of images" 65 "folder.csv: is not an IDX file" lockstep predict folder folder.csv -o no.csv

@@ -81,6 +81,25 @@ same "an array: its first number" "$(sed -n 2p classes.csv | cut -d, -f4 | cut -
 succeeds "an array of numbers" lockstep predict numbers "$golden/new.csv" --format npy -o numbers.out
 expect "an array of numbers: its shape" grep -qaF "'<f8', 'fortran_order': False, 'shape': (120,)" numbers.out
 
+# What a layer gives: of the last one, the logits of the probabilities.
+succeeds "a layer" lockstep predict classes "$golden/new.csv" -o logits.csv --layer head
+same "a layer: columns" "id,value_0,value_1,value_2" "$(head -n 1 logits.csv)"
+sed 's/^"[^"]*",//; s/^id,//' logits.csv | awk -F, -v OFS=, 'NR == 1 { print; next } { s = exp($1) + exp($2) + exp($3); print exp($1) / s, exp($2) / s, exp($3) / s }' >bare.csv
+expect "a layer: the logits of scikit-learn's probabilities" near bare.csv 1 "$golden/classes.csv"
+for how in "--batch 1" "--batch 7 --ranks 3"; do
+  # shellcheck disable=SC2086  # several words
+  succeeds "a layer, $how" lockstep predict classes "$golden/new.csv" -o again.csv --force --layer head $how
+  expect "a layer, $how: the same bytes" cmp logits.csv again.csv
+done
+succeeds "a layer as JSON lines" lockstep predict classes "$golden/new.csv" -o layer.jsonl --layer layers.0
+expect "a layer as JSON lines: a list of 8" grep -qE '^\{"id":"tree 301, row 1","values":\[(-?[0-9.e-]+,){7}-?[0-9.e-]+\]\}$' layer.jsonl
+succeeds "a layer as an array" lockstep predict classes "$golden/new.csv" -o layer.npy --layer layers.0
+expect "a layer as an array: its shape" grep -qaF "'<f4', 'fortran_order': False, 'shape': (120, 8)" layer.npy
+refuses "a layer that is not there" 64 "--layer layers.7: the model has no such module; there are layers.0, head" lockstep predict classes "$golden/new.csv" -o no.csv --layer layers.7
+refuses "a layer's classes" 64 "--top is for classes, which .* predicts without --layer" lockstep predict classes "$golden/new.csv" -o no.csv --layer head --top 2
+refuses "a layer of rows, pooled" 64 "--pool is for what a layer \\(--layer\\) gives the tokens of texts" lockstep predict classes "$golden/new.csv" -o no.csv --layer head --pool mean
+refuses "--skip-bad of rows" 64 "--skip-bad is for images" lockstep predict classes "$golden/new.csv" -o no.csv --skip-bad 1
+
 # Forms of the input: JSON lines, a dataset, an array, targets that are there.
 awk -F'"' 'NR > 1 { split($3, c, ","); printf "{\"id\": %d, \"width\": %s, \"height\": %s, \"colour\": \"%s\", \"year\": %s}\n", NR - 1, c[2], c[3], c[4], c[5] }' \
   "$golden/new.csv" >new.jsonl

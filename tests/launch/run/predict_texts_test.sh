@@ -40,6 +40,27 @@ same "JSON lines: fields" 4 "$(grep -cE '^\{"id":[1-4],"log_probability":(0|-[0-
 succeeds "a dataset of records" lockstep data import json lines.jsonl records.h5 --vocabulary run
 succeeds "a dataset" lockstep predict run records.h5
 same "a dataset: the same predictions" "$(tail -n +2 lines.csv | cut -d, -f2-)" "$(tail -n +2 out)"
+
+# What a layer gives the tokens of a text, all but its last: the mean, the first or the last of them. A token knows only those before it, so the last
+# values of a text's beginnings are the values of all its tokens.
+for ((n = 2; n <= 40; n++)); do sed -n 3p lines.txt | cut -c "-$n"; done >beginnings.txt
+succeeds "the last values of beginnings" lockstep predict run beginnings.txt -o last.csv --layer blocks.1 --pool last
+succeeds "the mean values of beginnings" lockstep predict run beginnings.txt -o mean.csv --layer blocks.1
+same "a layer: columns" "text,value_0,value_1,value_2" "$(head -n 1 mean.csv | cut -d, -f1-4)"
+# Of texts longer than the context of 16, whose second window begins anew, only the first 16 tokens are compared.
+expect "the mean is that of the last values" awk -F, 'FNR == 1 { next } NR == FNR { for (i = 2; i <= NF; i++) v[FNR, i] = $i; next }
+  FNR <= 17 { for (i = 2; i <= NF; i++) { sum[i] += v[FNR, i]; d = sum[i] / (FNR - 1) - $i; if (d > 1e-5 || d < -1e-5) bad++; seen++ } }
+  END { exit !(seen == 16 * 32 && !bad) }' last.csv mean.csv
+succeeds "the first values of beginnings" lockstep predict run beginnings.txt -o first.csv --layer blocks.1 --pool first
+same "the first values: of one token they are all" "$(sed -n 2p mean.csv)" "$(sed -n 2p first.csv)"
+same "the first values: the same for all" 1 "$(tail -n +2 first.csv | cut -d, -f2- | sort -u | wc -l)"
+for how in "--batch 1" "--batch 3 --ranks 3"; do
+  # shellcheck disable=SC2086  # several words
+  succeeds "a layer, $how" lockstep predict run beginnings.txt -o again.csv --force --layer blocks.1 $how
+  expect "a layer, $how: the same bytes" cmp mean.csv again.csv
+done
+refuses "a layer pooled otherwise" 64 "--pool max: must be mean, first or last" lockstep predict run lines.txt --layer blocks.1 --pool max
+refuses "a part of a block that is not there" 64 "--layer blocks.1.attention: the model has no such module; there are blocks.1.ln1, " lockstep predict run lines.txt --layer blocks.1.attention
 refuses "one long text" 65 "text.h5: is one long text without records" lockstep predict run text.h5 -o no.csv
 printf 'the cat\n\nsat\n' >gap.txt
 refuses "an empty line" 65 "gap.txt:2: is empty" lockstep predict run gap.txt -o no.csv
@@ -57,7 +78,12 @@ succeeds "export to transformers" lockstep checkpoint export pairs gpt2 --to hf
 succeeds "a folder of transformers" lockstep predict gpt2 lines.txt
 expect "a folder of transformers: the same bytes" cmp pairs.csv out
 succeeds "hidden tokens" lockstep train text.yaml model.name=bert data.mask=0.15 run.dir=masked train.steps=2
-refuses "a model of hidden tokens" 64 "masked/checkpoints/step-00000002: was trained to find hidden tokens" lockstep predict masked lines.txt -o no.csv
+refuses "a model of hidden tokens" 64 "masked/checkpoints/step-00000002: was trained to find hidden tokens .*--layer" lockstep predict masked lines.txt -o no.csv
+
+succeeds "a layer of a model of hidden tokens" lockstep predict masked lines.txt -o masked.csv --layer blocks.0
+same "a layer of a model of hidden tokens: a row each" 5 "$(wc -l <masked.csv)"
+succeeds "a layer of a model of hidden tokens, --batch 1" lockstep predict masked lines.txt -o again.csv --force --layer blocks.0 --batch 1 --ranks 2
+expect "a layer of a model of hidden tokens: the same bytes" cmp masked.csv again.csv
 
 # Classes of texts.
 numbers 120 9 13 | awk '{ printf "{\"t\": \"%s\", \"n\": %d, \"y\": \"%s\"}\n", substr("a longer text of words", $1 + 1, 9), NR, $1 % 2 ? "odd" : "even" }' >known.jsonl
