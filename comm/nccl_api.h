@@ -70,13 +70,16 @@ class NcclApi {
 };
 
 inline std::string nccl_version_text(int code) { return str(code / 10000, ".", code / 100 % 100, ".", code % 100); }
-// Throws ExitCode::kDevice unless a library of version `found` serves a program that was compiled with `compiled`, both
-// as NCCL counts (22809 is 2.28.9): of the same major version, and no older minor one, which may lack calls.
+// The oldest NCCL that has what is called where lockstep was compiled with `compiled`, as NCCL counts (22809
+// is 2.28.9): windows, or without them communicators that are split. Structures carry their size and version, so a
+// library takes those of a newer header.
+constexpr int oldest_nccl(int compiled) { return compiled >= 22700 ? 22700 : 21800; }
+// Throws ExitCode::kDevice unless a library of version `found` has it, and is of the same major version.
 inline void check_nccl_version(int found, int compiled) {
-  require(found / 10000 == compiled / 10000 && found / 100 >= compiled / 100, ExitCode::kDevice, "NCCL ",
-          nccl_version_text(found), " was found, but this lockstep was compiled with ", nccl_version_text(compiled),
-          ": put that version, or a later ", compiled / 10000,
-          ".x, first in LD_LIBRARY_PATH, or build again with the one that is there");
+  require(found / 10000 == compiled / 10000 && found >= oldest_nccl(compiled), ExitCode::kDevice, "NCCL ",
+          nccl_version_text(found), " was found, but this lockstep needs ", nccl_version_text(oldest_nccl(compiled)),
+          " or a later ", compiled / 10000, ".x (it was compiled with ", nccl_version_text(compiled),
+          "): put one first in LD_LIBRARY_PATH, or build again with the one that is there");
 }
 
 // The library in use. If there is none, throws ExitCode::kDevice with what is missing and what to do.

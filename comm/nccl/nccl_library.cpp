@@ -105,7 +105,10 @@ class NcclLibrary final : public NcclApi {
     must(ncclCommFinalize(comm_of(comm)), "finishing a communicator", comm_of(comm));
     must(ncclCommDestroy(comm_of(comm)), "freeing a communicator");
   }
-  void abort(Handle comm) override { must(ncclCommAbort(comm_of(comm)), "aborting a communicator"); }
+  void abort(Handle comm) override {
+    use_gpu_of(comm_of(comm));
+    must(ncclCommAbort(comm_of(comm)), "aborting a communicator");
+  }
 
   std::string async_error(Handle comm) override {
     ncclResult_t state = ncclSuccess;
