@@ -180,11 +180,23 @@ TEST_F(CudaBlas, QueuesOfOneGpuShareTheirPlans) {
   }
 }
 
-TEST_F(CudaBlas, StartsTheLibraryOnTheGpuOfItsQueue) {
-  queue_ = std::make_unique<CudaQueue>(std::make_shared<CudaEventPool>(1), table(), testing::kCudaScratch, 100, false);
-  testing::fake_cuda().current = 0;
-  expect_same(product(), "a product on GPU 1");
-  EXPECT_EQ(fake_cublas_lt().created_on, std::vector<int>{1});
+TEST_F(CudaBlas, StartsTheLibraryOnTheGpuOfItsQueueAndKeepsItsHandle) {
+  constexpr size_t kQueues = 4;  // more than other tests left handles of this GPU
+  for (const bool again : {false, true}) {
+    std::vector<std::unique_ptr<CudaQueue>> queues;
+    for (size_t i = 0; i < kQueues; ++i) {
+      queues.push_back(
+          std::make_unique<CudaQueue>(std::make_shared<CudaEventPool>(1), table(), testing::kCudaScratch, 100, false));
+      std::swap(queue_, queues.back());
+      testing::fake_cuda().current = 0;
+      expect_same(product(), "a product on GPU 1");
+      std::swap(queue_, queues.back());
+    }
+    const std::vector<int>& made = fake_cublas_lt().created_on;
+    EXPECT_EQ(made.empty(), again) << made.size() << " handles were made";
+    EXPECT_EQ(std::count(made.begin(), made.end(), 1), std::ssize(made));
+    fake_cublas_lt().created_on.clear();
+  }
 }
 
 TEST_F(CudaBlas, TakesTheFirstWhereThereIsNoMemoryToTimeThem) {

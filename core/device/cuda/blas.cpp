@@ -11,6 +11,7 @@
 
 #include "core/device/cuda/choices.h"
 #include "core/device/cuda/gemm_layout.h"
+#include "core/device/cuda/idle_handles.h"
 #include "core/device/cuda/queue.h"
 #include "core/device/cuda/switches.h"
 #include "core/device/cuda/version.h"
@@ -166,7 +167,7 @@ class Blas {
     std::shared_ptr<void>& mine = queue.library(kLibrary);
     if (!mine) {
       make_current(queue.index());  // the handle is of the GPU that is current when it is made
-      mine = std::make_shared<Blas>(queue.index());
+      mine = take_handle<Blas>(queue.index(), [&] { return std::make_unique<Blas>(queue.index()); });
     }
     return *static_cast<Blas*>(mine.get());
   }

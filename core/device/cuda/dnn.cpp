@@ -10,6 +10,7 @@
 
 #include "core/base/partition.h"
 #include "core/device/cuda/choices.h"
+#include "core/device/cuda/idle_handles.h"
 #include "core/device/cuda/patch_conv.h"
 #include "core/device/cuda/queue.h"
 #include "core/device/cuda/switches.h"
@@ -29,9 +30,6 @@ using Sizes = std::vector<int64_t>;
 constexpr int kLibrary = 1, kWorkspaceSlot = 5;
 // Of a convolution. Fixed: a limit that followed the free memory would choose other algorithms.
 constexpr int64_t kConvWorkspace = int64_t(256) << 20;
-// Attention's deterministic backward pass keeps the gradients of all scores of the samples that it takes at once.
-constexpr int64_t kScoreBytes = int64_t(1) << 30;
-
 bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 bool is_narrow(DType t) { return t == DType::kBFloat16 || t == DType::kFloat16; }
 
@@ -52,9 +50,11 @@ enum class Kind : int64_t {
   kConvBackwardInput,
   kConvBackwardWeight,
   kAttention,
-  kAttentionBackward
+  kAttentionBackward,
+  kOurAttention,  // by kernels of our own
+  kOurAttentionBackward
 };
-using Key = std::array<int64_t, 18>;
+using Key = std::array<int64_t, 19>;
 struct KeyHash {
   size_t operator()(const Key& key) const {
     uint64_t h = 0;
@@ -84,7 +84,7 @@ std::string without_engine(const std::string& reasons) {
 
 // The first of the heuristic's engines that can be built. `how`: its name, or why there is none.
 template <class Describe>
-Plan build(cudnnHandle_t handle, Sums sums, Describe describe, std::string& how) {
+Plan build_one(cudnnHandle_t handle, Sums sums, Describe describe, std::string& how) {
   using Note = fe::NumericalNote_t;
   Plan plan{std::make_shared<Graph>()};
   Graph& graph = *plan.graph;
@@ -125,14 +125,27 @@ Plan build(cudnnHandle_t handle, Sums sums, Describe describe, std::string& how)
   return plan;
 }
 
-// cuDNN for one queue.
+// The first description of which there is one, in the order of these.
+template <class... Describe>
+Plan build(cudnnHandle_t handle, Sums sums, std::string& how, Describe... describe) {
+  Plan plan;
+  std::string first;  // why there is none of the first
+  const auto attempt = [&](auto& one) {
+    if (plan.graph) return;
+    plan = build_one(handle, sums, one, how);
+    if (!plan.graph && first.empty()) first = how;
+  };
+  (attempt(describe), ...);
+  if (!plan.graph) how = first;
+  return plan;
+}
+
+// cuDNN for one queue at a time.
 class Dnn {
  public:
-  explicit Dnn(CudaQueue& queue) {
+  Dnn() {
     check_library_version("cuDNN", cudnnGetVersion(), CUDNN_VERSION);
-    const cudaStream_t stream = queue.stream();
     check_dnn(cudnnCreate(&handle_), "starting");
-    check_dnn(cudnnSetStream(handle_, stream), "taking a stream");
   }
   ~Dnn() { (void)cudnnDestroy(handle_); }
   Dnn(const Dnn&) = delete;
@@ -140,23 +153,35 @@ class Dnn {
 
   static Dnn& of(CudaQueue& queue) {
     std::shared_ptr<void>& mine = queue.library(kLibrary);
-    if (!mine) mine = std::make_shared<Dnn>(queue);
+    if (!mine) {
+      const cudaStream_t stream = queue.stream();  // the handle is of the GPU that is current when it is made
+      auto taken = take_handle<Dnn>(queue.index(), [] { return std::make_unique<Dnn>(); });
+      check_dnn(cudnnSetStream(taken->handle_, stream), "taking a stream");
+      mine = std::move(taken);
+    }
     return *static_cast<Dnn*>(mine.get());
   }
 
-  // `describe` says what is to be computed; `text` names the shape, for the log.
-  template <class Describe, class Text>
-  const Plan& plan(const Key& key, Sums sums, Describe describe, Text text) {
+  // Each `describe` says what is to be computed, of which the first that can be built is taken; `text` names the shape,
+  // for the log.
+  template <class Text, class... Describe>
+  const Plan& plan(const Key& key, Sums sums, Text text, Describe... describe) {
     auto found = plans_.find(key);
     if (found == plans_.end()) {
       std::string how;
-      Plan made = build(handle_, sums, describe, how);
+      Plan made = build(handle_, sums, how, describe...);
       found = plans_.emplace(key, std::move(made)).first;
       // Attention of our own is an order of magnitude slower in 16 bits, which alone comes here.
       if (!found->second.graph && sums == Sums::kAttention) record_fallback(text(), how);
       else record_choice(text(), how);
     }
     return found->second;
+  }
+
+  // Warns that kernels of our own serve this shape, of which cuDNN is not asked: once.
+  template <class Text>
+  void warn_of_ours(const Key& key, Text text) {
+    if (plans_.try_emplace(key).second) record_fallback(text(), "kernels of our own, as cuDNN is not asked for that");
   }
 
   void run(CudaQueue& queue, const Plan& plan, Pointers pointers, const char* what) {
@@ -285,7 +310,7 @@ const Plan& conv_plan(CudaQueue& queue, Kind kind, const ConvArgs& a, DType type
                a.groups > 1 ? str(", ", a.groups, " groups") : "", ", ", type,
                type == DType::kFloat32 && sums == Sums::kProducts ? ", tf32" : "");
   };
-  return Dnn::of(queue).plan(key, sums, describe, text);
+  return Dnn::of(queue).plan(key, sums, text, describe);
 }
 
 bool takes(DType a, DType b) { return a == b && (is_narrow(a) || a == DType::kFloat32); }
@@ -333,6 +358,11 @@ struct HeadSizes {
 HeadSizes query_sizes(const AttentionArgs& a) { return {a.heads, a.time}; }
 HeadSizes key_sizes(const AttentionArgs& a) { return {a.kv_heads, a.key_time()}; }
 
+// Heads of the arguments: all, or some of one sample, whose outputs lie among those of all.
+struct HeadGroup : AttentionArgs {
+  int64_t width = 0;  // elements from one row of y and dy to the next
+};
+
 // [batch, heads, time, dim] as it lies in memory.
 Tensor_attributes head_attributes(Name name, const AttentionArgs& a, const HeadSizes& s, int64_t stride) {
   return Tensor_attributes()
@@ -350,8 +380,8 @@ void make_heads_output(const Node& node, Name name, const AttentionArgs& a, cons
 }
 
 // Bytes from the first element of the heads to behind the last.
-int64_t bytes_of(const AttentionArgs& a, const HeadRows& rows, const HeadSizes& s) {
-  return ((a.batch * s.time - 1) * rows.stride + s.heads * a.dim) * size_of(a.dtype);
+int64_t bytes_of(const AttentionArgs& a, int64_t stride, const HeadSizes& s) {
+  return ((a.batch * s.time - 1) * stride + s.heads * a.dim) * size_of(a.dtype);
 }
 
 // Log-sum-exp of scaled scores, to base e: the same as ours.
@@ -367,12 +397,12 @@ Attributes masked(const AttentionArgs& a) {
   return out;
 }
 
-void describe_attention(Graph& graph, const AttentionArgs& a) {
+void describe_attention(Graph& graph, const HeadGroup& a, fe::AttentionImplementation_t by) {
   auto [y, stats] = graph.sdpa(graph.tensor(head_attributes(kQ, a, query_sizes(a), a.q.stride)),
                                graph.tensor(head_attributes(kK, a, key_sizes(a), a.k.stride)),
                                graph.tensor(head_attributes(kV, a, key_sizes(a), a.v.stride)),
-                               masked<fe::graph::SDPA_attributes>(a).set_generate_stats(true));
-  make_heads_output(y, kY, a, query_sizes(a), a.heads * a.dim);
+                               masked<fe::graph::SDPA_attributes>(a).set_generate_stats(true).set_implementation(by));
+  make_heads_output(y, kY, a, query_sizes(a), a.width);
   stats->set_output(true)
       .set_uid(kStats)
       .set_dim(stats_sizes(a))
@@ -380,7 +410,7 @@ void describe_attention(Graph& graph, const AttentionArgs& a) {
       .set_data_type(fe::DataType_t::FLOAT);
 }
 
-void describe_attention_backward(Graph& graph, const AttentionArgs& a, bool fast) {
+void describe_attention_backward(Graph& graph, const HeadGroup& a, bool fast) {
   const Node stats = graph.tensor(Tensor_attributes()
                                       .set_uid(kStats)
                                       .set_dim(stats_sizes(a))
@@ -390,63 +420,142 @@ void describe_attention_backward(Graph& graph, const AttentionArgs& a, bool fast
       graph.sdpa_backward(graph.tensor(head_attributes(kQ, a, query_sizes(a), a.q.stride)),
                           graph.tensor(head_attributes(kK, a, key_sizes(a), a.k.stride)),
                           graph.tensor(head_attributes(kV, a, key_sizes(a), a.v.stride)),
-                          graph.tensor(head_attributes(kY, a, query_sizes(a), a.heads * a.dim)),
-                          graph.tensor(head_attributes(kDy, a, query_sizes(a), a.heads * a.dim)), stats,
+                          graph.tensor(head_attributes(kY, a, query_sizes(a), a.width)),
+                          graph.tensor(head_attributes(kDy, a, query_sizes(a), a.width)), stats,
                           masked<fe::graph::SDPA_backward_attributes>(a).set_deterministic_algorithm(!fast));
   make_heads_output(dq, kDq, a, query_sizes(a), a.dq.stride);
   make_heads_output(dk, kDk, a, key_sizes(a), a.dk.stride);
   make_heads_output(dv, kDv, a, key_sizes(a), a.dv.stride);
 }
 
-const Plan& attention_plan(CudaQueue& queue, Kind kind, const AttentionArgs& a) {
+Key key_of(Kind kind, const HeadGroup& a, int64_t more) {
   const float scale = static_cast<float>(a.scale);
   int32_t scale_bits = 0;
   memcpy(&scale_bits, &scale, sizeof scale);
-  const bool fast = queue.is_fast() || switches().fast_attention;
-  const Key key{static_cast<int64_t>(kind),
-                static_cast<int64_t>(a.dtype),
-                a.batch,
-                a.time,
-                a.key_time(),
-                a.heads,
-                a.kv_heads,
-                a.dim,
-                a.window,
-                a.causal,
-                a.q.stride,
-                a.k.stride,
-                a.v.stride,
-                a.dq.stride,
-                a.dk.stride,
-                a.dv.stride,
-                scale_bits,
-                fast};
-  auto describe = [&](Graph& graph) {
-    kind == Kind::kAttention ? describe_attention(graph, a) : describe_attention_backward(graph, a, fast);
-  };
-  auto text = [&] {
-    return str(kind == Kind::kAttention ? "attention" : "attention's gradient", " of ", a.batch, " x ", a.time, " x ",
-               a.heads, " x ", a.dim, a.kv_heads == a.heads ? "" : str(", ", a.kv_heads, " heads of keys"),
-               a.key_time() == a.time ? "" : str(", ", a.key_time(), " keys"),
-               a.window > 0 ? str(", window ", a.window) : "", ", ", a.dtype, fast ? ", fast" : "");
-  };
-  return Dnn::of(queue).plan(key, Sums::kAttention, describe, text);
+  return {static_cast<int64_t>(kind),
+          static_cast<int64_t>(a.dtype),
+          a.batch,
+          a.time,
+          a.key_time(),
+          a.heads,
+          a.kv_heads,
+          a.dim,
+          a.window,
+          a.causal,
+          a.q.stride,
+          a.k.stride,
+          a.v.stride,
+          a.dq.stride,
+          a.dk.stride,
+          a.dv.stride,
+          a.width,
+          scale_bits,
+          more};
 }
 
-// cuDNN's kernels know no such masks, and its dropout draws other numbers.
-bool only_ours(const AttentionArgs& a) {
-  return !is_narrow(a.dtype) || a.lengths || a.starts || a.documents || a.drop_probability > 0;
+std::string text_of(Kind kind, const AttentionArgs& a) {
+  const bool forward = kind == Kind::kAttention || kind == Kind::kOurAttention;
+  return str(forward ? "attention" : "attention's gradient", " of ", a.batch, " x ", a.time, " x ", a.heads, " x ",
+             a.dim, a.kv_heads == a.heads ? "" : str(", ", a.kv_heads, " heads of keys"),
+             a.key_time() == a.time ? "" : str(", ", a.key_time(), " keys"),
+             a.window > 0 ? str(", window ", a.window) : "", ", ", a.dtype);
+}
+
+const Plan& attention_plan(CudaQueue& queue, Kind kind, const HeadGroup& a) {
+  const bool fast = queue.is_fast() || switches().fast_attention;
+  const auto text = [&] { return str(text_of(kind, a), fast ? ", fast" : ""); };
+  const Key key = key_of(kind, a, fast);
+  Dnn& dnn = Dnn::of(queue);
+  if (kind == Kind::kAttentionBackward)
+    return dnn.plan(key, Sums::kAttention, text, [&](Graph& graph) { describe_attention_backward(graph, a, fast); });
+  // The frontend's own choice looks at the version alone, and not at the GPU.
+  const auto by = [&](fe::AttentionImplementation_t which) {
+    return [&a, which](Graph& graph) { describe_attention(graph, a, which); };
+  };
+  return dnn.plan(key, Sums::kAttention, text, by(fe::AttentionImplementation_t::AUTO),
+                  by(fe::AttentionImplementation_t::COMPOSITE));
+}
+
+// Why cuDNN is not asked: the place in kReasons; 0 where it is. Its dropout draws other numbers.
+constexpr const char* kReasons[] = {"",
+                                    "several documents in a row",
+                                    "samples of several lengths",
+                                    "queries that follow cached keys",
+                                    "dropout by our random numbers",
+                                    "this type"};
+int reason_of(const AttentionArgs& a) {
+  return a.documents ? 1 : a.lengths ? 2 : a.starts ? 3 : a.drop_probability > 0 ? 4 : is_narrow(a.dtype) ? 0 : 5;
+}
+
+// Whether kernels of our own are to serve, which of 16-bit types is an order of magnitude slower: that is said at once.
+bool is_ours(CudaQueue& queue, Kind kind, const HeadGroup& a) {
+  const int reason = reason_of(a);
+  if (reason != 0 && is_narrow(a.dtype)) {
+    const auto text = [&] { return str(text_of(kind, a), ", with ", kReasons[reason]); };
+    Dnn::of(queue).warn_of_ours(key_of(kind, a, reason), text);
+  }
+  return reason != 0;
 }
 
 bool is_empty(const AttentionArgs& a) { return a.batch * a.time * a.heads * a.dim == 0; }
 
-// Samples of a backward pass at once: as even as can be, so that few shapes arise, and in steps that keep the next one
-// aligned.
-int64_t samples_at_once(const AttentionArgs& a) {
-  const int64_t of_sample = a.heads * round_up(a.time, 128) * round_up(a.key_time(), 128) * size_of(a.dtype);
-  const int64_t fit = std::max<int64_t>(kScoreBytes / of_sample, 1), groups = ceil_div(a.batch, fit);
-  const int64_t even = ceil_div(a.batch, groups);
-  return a.heads * a.time % 4 == 0 ? even : round_up(even, 4);
+HeadGroup all_heads(const AttentionArgs& a) { return {a, a.heads * a.dim}; }
+
+// The deterministic backward pass keeps the gradients of all scores that it takes at once: of some samples, or of some
+// heads of one. Even parts, so that few shapes arise, in steps that keep the next one aligned.
+struct Portions {
+  int64_t samples, kv_heads;
+};
+Portions portions_of(const AttentionArgs& a) {
+  const int64_t of_head = round_up(a.time, 128) * round_up(a.key_time(), 128) * size_of(a.dtype);
+  const auto even = [](int64_t count, int64_t bytes_each) {
+    const int64_t fit = std::max<int64_t>(attention_score_bytes() / bytes_each, 1);
+    return ceil_div(count, ceil_div(count, fit));
+  };
+  const int64_t samples = even(a.batch, a.heads * of_head);
+  if (samples > 1 || a.heads * of_head <= attention_score_bytes())
+    return {a.heads * a.time % 4 == 0 ? samples : round_up(samples, 4), a.kv_heads};
+  const int64_t kv_heads = even(a.kv_heads, a.heads / a.kv_heads * of_head);
+  // What a portion reads, writes and keeps of each row begins at 16 bytes; else all heads together.
+  const bool aligned =
+      a.dim % 8 == 0 && kv_heads * (a.heads / a.kv_heads) * a.time % 4 == 0 && a.heads * a.time % 4 == 0;
+  return {1, aligned ? kv_heads : a.kv_heads};
+}
+
+HeadGroup portion_of(const AttentionArgs& all, int64_t sample, int64_t samples, int64_t kv_head, int64_t kv_heads) {
+  HeadGroup a = all_heads(all);
+  const int64_t share = all.heads / all.kv_heads, head = kv_head * share;
+  a.batch = std::min(samples, all.batch - sample);
+  a.kv_heads = std::min(kv_heads, all.kv_heads - kv_head), a.heads = a.kv_heads * share;
+  const auto from = [&](void* data, int64_t time, int64_t stride, int64_t first) {
+    return static_cast<char*>(data) + (sample * time * stride + first * a.dim) * size_of(a.dtype);
+  };
+  for (HeadRows* rows : {&a.q, &a.dq}) rows->data = from(rows->data, a.time, rows->stride, head);
+  for (HeadRows* rows : {&a.k, &a.v, &a.dk, &a.dv}) rows->data = from(rows->data, a.key_time(), rows->stride, kv_head);
+  a.y = from(all.y, a.time, a.width, head), a.dy = from(all.dy, a.time, a.width, head);
+  a.lse = static_cast<float*>(all.lse) + (sample * all.heads + head) * a.time;
+  return a;
+}
+
+void run_backward(CudaQueue& queue, const Plan& plan, const HeadGroup& a) {
+  const auto [q, k, v, y, dy] = aligned_inputs<5>(queue, {{{a.q.data, bytes_of(a, a.q.stride, query_sizes(a))},
+                                                           {a.k.data, bytes_of(a, a.k.stride, key_sizes(a))},
+                                                           {a.v.data, bytes_of(a, a.v.stride, key_sizes(a))},
+                                                           {a.y, bytes_of(a, a.width, query_sizes(a))},
+                                                           {a.dy, bytes_of(a, a.width, query_sizes(a))}}});
+  check(is_aligned(a.dq.data) && is_aligned(a.dk.data) && is_aligned(a.dv.data),
+        "attention's gradient into memory that is not aligned to 16 bytes");  // the operation allocates it
+  Dnn::of(queue).run(queue, plan,
+                     {{kQ, q},
+                      {kK, k},
+                      {kV, v},
+                      {kY, y},
+                      {kDy, dy},
+                      {kStats, a.lse},
+                      {kDq, a.dq.data},
+                      {kDk, a.dk.data},
+                      {kDv, a.dv.data}},
+                     "attention's gradient");
 }
 
 }  // namespace
@@ -497,16 +606,22 @@ void conv_backward_weight(Parallel& parallel, const ConvArgs& a) {
   patch_conv_backward_weight(parallel, a);
 }
 
-void attention(Parallel& parallel, const AttentionArgs& a) {
-  if (is_empty(a)) return;
-  if (only_ours(a)) return tiled_attention(parallel, a);
+int64_t& attention_score_bytes() {
+  static int64_t bytes = int64_t(1) << 30;
+  return bytes;
+}
+
+void attention(Parallel& parallel, const AttentionArgs& args) {
+  if (is_empty(args)) return;
   CudaQueue& queue = cuda_queue(parallel);
+  const HeadGroup a = all_heads(args);
+  if (is_ours(queue, Kind::kOurAttention, a)) return tiled_attention(parallel, a);
   const Plan& plan = attention_plan(queue, Kind::kAttention, a);
   if (!plan.graph) return tiled_attention(parallel, a);
-  const int64_t bytes = a.batch * a.time * a.heads * a.dim * size_of(a.dtype);
-  const auto [q, k, v] = aligned_inputs<3>(queue, {{{a.q.data, bytes_of(a, a.q, query_sizes(a))},
-                                                    {a.k.data, bytes_of(a, a.k, key_sizes(a))},
-                                                    {a.v.data, bytes_of(a, a.v, key_sizes(a))}}});
+  const int64_t bytes = a.batch * a.time * a.width * size_of(a.dtype);
+  const auto [q, k, v] = aligned_inputs<3>(queue, {{{a.q.data, bytes_of(a, a.q.stride, query_sizes(a))},
+                                                    {a.k.data, bytes_of(a, a.k.stride, key_sizes(a))},
+                                                    {a.v.data, bytes_of(a, a.v.stride, key_sizes(a))}}});
   void* const y = aligned_out(queue, a.y, bytes, 1);
   Dnn::of(queue).run(queue, plan, {{kQ, q}, {kK, k}, {kV, v}, {kY, y}, {kStats, a.lse}}, "attention");
   if (y != a.y) queue.copy(a.y, y, bytes);
@@ -514,46 +629,17 @@ void attention(Parallel& parallel, const AttentionArgs& a) {
 
 void attention_backward(Parallel& parallel, const AttentionArgs& a) {
   if (is_empty(a)) return;
-  if (only_ours(a)) return tiled_attention_backward(parallel, a);
   CudaQueue& queue = cuda_queue(parallel);
-  const int64_t at_once = samples_at_once(a);
-  for (int64_t first = 0; first < a.batch; first += at_once) {
-    AttentionArgs some = a;
-    some.batch = std::min(at_once, a.batch - first);
-    auto from = [&](void* data, int64_t time, int64_t stride) {
-      return static_cast<char*>(data) + first * time * stride * size_of(a.dtype);
-    };
-    for (HeadRows* rows : {&some.q, &some.dq}) rows->data = from(rows->data, a.time, rows->stride);
-    for (HeadRows* rows : {&some.k, &some.v, &some.dk, &some.dv})
-      rows->data = from(rows->data, a.key_time(), rows->stride);
-    const int64_t width = a.heads * a.dim;
-    some.y = from(a.y, a.time, width), some.dy = from(a.dy, a.time, width);
-    some.lse = static_cast<float*>(a.lse) + first * a.heads * a.time;
-    const Plan& plan = attention_plan(queue, Kind::kAttentionBackward, some);
-    if (!plan.graph) {
-      tiled_attention_backward(parallel, some);
-      continue;
-    }
-    const int64_t bytes = some.batch * a.time * width * size_of(a.dtype);
-    const auto [q, k, v, y, dy] = aligned_inputs<5>(queue, {{{some.q.data, bytes_of(some, some.q, query_sizes(a))},
-                                                             {some.k.data, bytes_of(some, some.k, key_sizes(a))},
-                                                             {some.v.data, bytes_of(some, some.v, key_sizes(a))},
-                                                             {some.y, bytes},
-                                                             {some.dy, bytes}}});
-    check(is_aligned(some.dq.data) && is_aligned(some.dk.data) && is_aligned(some.dv.data),
-          "attention's gradient into memory that is not aligned to 16 bytes");  // the operation allocates it
-    Dnn::of(queue).run(queue, plan,
-                       {{kQ, q},
-                        {kK, k},
-                        {kV, v},
-                        {kY, y},
-                        {kDy, dy},
-                        {kStats, some.lse},
-                        {kDq, some.dq.data},
-                        {kDk, some.dk.data},
-                        {kDv, some.dv.data}},
-                       "attention's gradient");
-  }
+  if (is_ours(queue, Kind::kOurAttentionBackward, all_heads(a))) return tiled_attention_backward(parallel, a);
+  const Portions portions = portions_of(a);
+  std::vector<HeadGroup> groups;
+  for (int64_t sample = 0; sample < a.batch; sample += portions.samples)
+    for (int64_t head = 0; head < a.kv_heads; head += portions.kv_heads)
+      groups.push_back(portion_of(a, sample, portions.samples, head, portions.kv_heads));
+  for (const HeadGroup& group : groups)
+    if (!attention_plan(queue, Kind::kAttentionBackward, group).graph) return tiled_attention_backward(parallel, a);
+  for (const HeadGroup& group : groups)
+    run_backward(queue, attention_plan(queue, Kind::kAttentionBackward, group), group);
 }
 
 }  // namespace lockstep::cuda

@@ -1,7 +1,7 @@
 // Convolution and attention by cuDNN, with deterministic algorithms only, except attention's gradient on a queue that
 // is_fast(); what cuDNN does not take goes to kernels of our own (patch_conv.h, tiled_attention.h). Graphs are built
-// once a shape and kept with the queue: cuDNN's plans must not be shared among threads. Attention that goes to our own
-// kernels for want of one of cuDNN's is a warning in the log. The only door to cuDNN.
+// once a shape and kept with a handle, which one queue has at a time: cuDNN's plans must not be shared among threads.
+// Attention of 16-bit types that goes to our own kernels is a warning in the log, once a shape. The only door to cuDNN.
 //
 // What the bits depend on: shape and types, the GPU's model and its number of multiprocessors, and cuDNN's version;
 // never on addresses, on the stream or on the run. Other than on a CPU, a convolution's gradient is rounded to the type
@@ -20,5 +20,9 @@ void conv_backward_input(Parallel& queue, const ConvArgs& a);
 void conv_backward_weight(Parallel& queue, const ConvArgs& a);
 void attention(Parallel& queue, const AttentionArgs& a);
 void attention_backward(Parallel& queue, const AttentionArgs& a);
+
+// How many bytes attention's deterministic gradient may keep for scores: samples, or else heads, are taken in portions.
+// Not const for tests.
+int64_t& attention_score_bytes();
 
 }  // namespace lockstep::cuda

@@ -144,8 +144,8 @@ class CudaQueue final : public DeviceQueue {
   // for cuDNN.
   void* scratch_memory(int slot, int64_t bytes);
   IndexTrap* trap() { return traps_->front().get(); }  // one address for host and GPU
-  // A library's handle for this queue, made by who first needs it: 0 is cuBLASLt's, 1 cuDNN's. Destroyed with the
-  // queue.
+  // A library's handle for this queue, taken by who first needs it: 0 is cuBLASLt's, 1 cuDNN's. With the queue's end
+  // it is idle (core/device/cuda/idle_handles.h).
   std::shared_ptr<void>& library(int which) { return libraries_.at(static_cast<size_t>(which)); }
 
  private:

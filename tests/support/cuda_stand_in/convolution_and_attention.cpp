@@ -1,5 +1,7 @@
-// What cuBLASLt and cuDNN do on a GPU, done by the CPU's kernels; and of NVTX nothing, since nobody looks.
-#include "core/device/cuda/queue.h"
+// What cuDNN does on a GPU, done by the CPU's kernels. A test that links core/device/cuda/dnn.cpp itself has a stand-in
+// for cuDNN in its place (fake_dnn.h).
+#include "core/device/cuda/dnn.h"
+
 #include "core/device/thread_pool.h"
 #include "core/kernels/kernels.h"
 
@@ -14,7 +16,6 @@ void on_cpu(void (*kernel)(Parallel&, const Args&), const Args& args) {
 
 }  // namespace
 
-void gemm(Parallel&, const GemmArgs& a) { on_cpu(kernels().gemm, a); }
 void conv(Parallel&, const ConvArgs& a) { on_cpu(kernels().conv, a); }
 void conv_backward_input(Parallel&, const ConvArgs& a) { on_cpu(kernels().conv_backward_input, a); }
 void conv_backward_weight(Parallel&, const ConvArgs& a) { on_cpu(kernels().conv_backward_weight, a); }
@@ -22,10 +23,3 @@ void attention(Parallel&, const AttentionArgs& a) { on_cpu(kernels().attention, 
 void attention_backward(Parallel&, const AttentionArgs& a) { on_cpu(kernels().attention_backward, a); }
 
 }  // namespace lockstep::cuda
-
-namespace lockstep {
-
-void CudaQueue::begin_profiler_range(const char*) {}
-void CudaQueue::end_profiler_range() {}
-
-}  // namespace lockstep
