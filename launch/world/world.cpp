@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 #include <thread>
 
@@ -49,6 +50,12 @@ void run_rank(Communicator& host, int local_rank, int threads, const WorldOption
   body(by_nccl ? *by_nccl : host);
 }
 
+// Loading a kernel at its first use may wait for all work of the process's GPUs: also for a peer's exchange, which
+// waits for this rank. So ranks that are threads load all kernels with the driver, unless the user says otherwise.
+void load_kernels_early(const WorldOptions& options) {
+  if (options.device.choice != DeviceChoice::kCpu) (void)setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+}
+
 // With more ranks, waits would exceed comm.deadline.
 constexpr int kRanksPerCore = 256;
 
@@ -64,6 +71,7 @@ int run_threads(const WorldOptions& options, int size, const std::function<void(
       return static_cast<int>(error.code());
     }
   }
+  load_kernels_early(options);  // before the first look for a GPU
   std::mutex mutex;
   std::condition_variable changed;
   int left = size, code = 0;

@@ -184,6 +184,25 @@ class GpuRun : public ::testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuRun, ::testing::Values(kText, kImages),
                          [](const auto& info) { return info.param == kText ? "text" : "images"; });
 
+TEST(Gpus, RanksThatAreThreadsLoadAllKernelsWithTheDriver) {
+  fake_gpu();
+  testing::fake_nccl();
+  const auto loading = [](int ranks, const DeviceOptions& device) {
+    WorldOptions world;
+    world.ranks = ranks, world.device = device, world.threads = 1;
+    run_world(world, [](Communicator&) {});
+    const char* value = std::getenv("CUDA_MODULE_LOADING");
+    return std::string(value ? value : "");
+  };
+  ::unsetenv("CUDA_MODULE_LOADING");
+  EXPECT_EQ(loading(1, kGpu), "");
+  EXPECT_EQ(loading(2, kCpu), "");
+  EXPECT_EQ(loading(2, kGpu), "EAGER");
+  ::setenv("CUDA_MODULE_LOADING", "LAZY", 1);
+  EXPECT_EQ(loading(2, kGpu), "LAZY") << "the user's own word stands";
+  ::unsetenv("CUDA_MODULE_LOADING");
+}
+
 TEST_P(GpuRun, OneRankHasTheCpusBits) {
   const Outcome cpu = outcome_of({GetParam()}), gpu = outcome_of({GetParam(), 1, kGpu});
   EXPECT_EQ(cpu.device, DeviceType::kCpu);
