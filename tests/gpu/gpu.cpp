@@ -15,6 +15,11 @@ bool gpu_is_fake() {
   return fake && std::string(fake) == "1";
 }
 
+std::string planted_fault() {
+  const char* fault = std::getenv("LOCKSTEP_TEST_GPU_FAULT");
+  return fault ? fault : "";
+}
+
 bool find_gpu(std::string* why) {
   if (!gpu_is_fake()) return find_device_backend(why) != nullptr;
   fake_gpu();

@@ -16,6 +16,9 @@ namespace lockstep::testing {
 bool find_gpu(std::string* why);
 Device gpu_device();
 bool gpu_is_fake();
+// What LOCKSTEP_TEST_GPU_FAULT plants, to see that scripts/gpu_check finds it: "no nccl", "old nccl", "hang TEST",
+// "sticky TEST" (from this test on the GPU that the CPU plays does nothing more), or "".
+std::string planted_fault();
 
 // What f gives at `inputs`, and the gradients of all floating ones, on `device`; floating inputs in `dtype`, rounded
 // from what they hold. Results as they are kept, gradients in fp32 (fp64 where dtype is).

@@ -14,9 +14,10 @@ expect() { # what condition-command...
     failed=1
   fi
 }
-run() {
+run() { # BUILD [environment...]
   code=0
-  (cd "$work" && LOCKSTEP_BUILD=$1 "$repository/scripts/gpu_check" --rehearse --into out) >"$work/said" 2>&1 || code=$?
+  rm -rf "$work/out"
+  (cd "$work" && env LOCKSTEP_BUILD="$1" "${@:2}" "$repository/scripts/gpu_check" --rehearse --into out) >"$work/said" 2>&1 || code=$?
   cp "$work/out/report.txt" "$work/report.txt"
 }
 verdict() { # PART VERDICT: of the list at the report's end
@@ -25,11 +26,11 @@ verdict() { # PART VERDICT: of the list at the report's end
 
 all_is_ok() { # WHERE
   expect "$1: all is ok: exit 0" test "$code" -eq 0
-  for part in machine nccl operations large device kernels sharding digests graph resume curves bench; do
+  for part in machine nccl attention operations kernels bench graph digests large device memcheck sharding resume curves peers; do
     expect "$1: $part is ok" verdict "$part" ok
     expect "$1: $part has a log" test -s "$work/out/$part.log"
   done
-  for part in nccl operations large device sharding; do
+  for part in nccl attention operations large device sharding; do
     expect "$1: $part has its XML" grep -q '<testcase' "$work/out/$part.xml"
     expect "$1: the log of $part has each test" grep -q '^\[       OK \]' "$work/out/$part.log"
   done
@@ -39,6 +40,7 @@ all_is_ok() { # WHERE
   expect "$1: one digest each" test "$(grep -cE '^one digest: [0-9]+ runs$' "$work/report.txt")" -eq 4
   expect "$1: three runs were killed and resumed" test "$(grep -cE '^resumed by [12]: ([0-9a-f]{32}); left alone: \1$' "$work/report.txt" || true)" -eq 3
   expect "$1: losses stand side by side" grep -qE '^ +100( +[0-9.]+){3}$' "$work/report.txt"
+  expect "$1: an archive of it all" test "$(tar tzf "$work/out/logs.tar.gz" | grep -cE '^(report.txt|(machine|peers|nccl)[.]log|nccl[.]xml)$')" -eq 5
   expect "$1: the benchmark's table" grep -qE '^\| tiny-2 \| [0-9.]+ \|' "$work/report.txt"
 }
 
@@ -71,6 +73,46 @@ export LOCKSTEP_GPU_CHECK_SECONDS=5
 run "$work/broken"
 expect "not all is ok: exit 1" test "$code" -eq 1
 expect "machine takes too long" verdict machine 'out of time'
+expect "machine takes too long: its last words" grep -qF 'it was in: $ lockstep --version' "$work/said"
 for part in operations device; do expect "$part is ok beside what fails" verdict "$part" ok; done
-for part in kernels digests graph resume curves bench; do expect "$part fails" verdict "$part" FAILED; done
+for part in kernels digests graph resume curves bench peers; do expect "$part fails" verdict "$part" FAILED; done
+
+# Faults that are planted: each is named in the last lines, and they are few. Most parts are over at once here.
+cat >"$work/quick.sh" <<'QUICK'
+#!/bin/bash
+exit 0
+QUICK
+mkdir -p "$work/quick/bin"
+for program in lockstep gpu_kernels; do cp "$work/quick.sh" "$work/quick/bin/$program" && chmod +x "$work/quick/bin/$program"; done
+ln -s "$build/bin/gpu_tests" "$work/quick/bin/gpu_tests"
+planted() { # FAULT 'REGEXP in the last lines'
+  run "$work/quick" LOCKSTEP_TEST_GPU_FAULT="$1"
+  expect "$1: exit 1" test "$code" -eq 1
+  expect "$1: it is named" grep -qE "$2" <(sed '1,/^peers /d' "$work/said")
+  expect "$1: in few characters" test "$(wc -c <"$work/said")" -lt 12000
+}
+planted "no nccl" 'cannot use NCCL: '
+planted "old nccl" 'NCCL 2[.]18[.]3 was found, but this lockstep needs 2[.]27[.]0'
+planted "hang Kernels.GiveTheCpusInitialValues" 'it was in: \[ RUN      \] Kernels[.]GiveTheCpusInitialValues'
+planted "sticky Kernels.GiveTheCpusInitialValues" 'Kernels[.]GiveTheCpusInitialValues.*'
+expect "a sticky fault: the others run again" grep -qE '^after Kernels.GiveTheCpusInitialValues nothing passed: [0-9]+ tests run again' "$work/out/device.log"
+expect "a sticky fault: the others pass" grep -qE '^\[       OK \] Memory[.]' "$work/out/device.log"
+expect "a sticky fault: the first again, alone" grep -q '^the first that failed, alone' "$work/out/device.log"
+for program in lockstep gpu_tests; do rm "$work/played/bin/$program" && cp "$work/quick.sh" "$work/played/bin/$program"; done
+echo "echo '\"device\":\"cuda:0\"'" >>"$work/played/bin/lockstep"
+sed -i '/^exit 0/d' "$work/played/bin/lockstep"
+chmod +x "$work"/played/bin/*
+LD_LIBRARY_PATH=$work/played/lib run "$work/played" LOCKSTEP_TEST_GPU_FAULT=refused
+expect "a refused shape: kernels fails" verdict kernels FAILED
+expect "a refused shape is named" grep -q '^kernels: refused: attention of 1 x 2 x 3 x 4, bf16: kernels of our own, as cuDNN has none' "$work/said"
+mkdir -p "$work/small"
+if mount -t tmpfs -o size=48k none "$work/small" 2>/dev/null; then
+  code=0
+  (cd "$work" && LOCKSTEP_BUILD=$work/quick "$repository/scripts/gpu_check" --rehearse --into small/out) >"$work/said" 2>&1 || code=$?
+  umount "$work/small"
+  expect "a full disk: exit 1" test "$code" -eq 1
+  expect "a full disk is named" grep -q 'small/out has no room: the report and the archive are not whole' "$work/said"
+else
+  echo "skipped: a full disk: no small file system can be mounted here"
+fi
 exit $failed

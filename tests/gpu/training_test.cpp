@@ -1,6 +1,7 @@
 // Training on one GPU that 1, 2 and 4 ranks share: one digest at every level of sharding, and in every
 // precision.
 #include "core/kernels/kernels.h"
+#include "core/models/gpt.h"
 #include "tests/gpu/gpu.h"
 #include "tests/sharding/each_job.h"
 
@@ -42,6 +43,17 @@ TEST_P(EachJob, HasOneDigestOnTheGpuWithBf16Sums) {
     job.parallel.compute = DType::kBFloat16;
     job.parallel.reduce_dtype = DType::kBFloat16;
   });
+}
+
+// Widths that cuDNN takes: heads of 64, and products with biases.
+Job wide_job() {
+  Job job = gpt_job();
+  job.make = [] { return std::make_unique<Gpt>(GptOptions{.layers = 1, .heads = 4, .width = 256}, TaskSpec{{6}, 11}); };
+  return job;
+}
+
+TEST(WideJob, HasOneDigestOnTheGpuInBf16) {
+  one_digest({"wide", wide_job}, false, [](Job& job) { job.parallel.compute = DType::kBFloat16; });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -14,6 +15,11 @@
 
 namespace lockstep::testing {
 namespace {
+
+std::atomic<bool> broken = false;
+void require_whole() {
+  require(!broken, ExitCode::kDevice, "CUDA: an illegal memory access was encountered (planted)");
+}
 
 constexpr int64_t kSpan = int64_t(1) << 36;  // of addresses, of all devices
 constexpr int64_t kPage = int64_t(2) << 20;
@@ -77,6 +83,7 @@ class FakeQueue final : public DeviceQueue {
     return Seconds(std::chrono::steady_clock::now() - begin).count();
   }
   void add(std::function<void(Parallel&)> work) {
+    require_whole();
     if (recording) recording->work.push_back(std::move(work));
     else thread.enqueue(std::move(work));
   }
@@ -90,7 +97,12 @@ class FakeGpu final : public DeviceBackend {
   std::string name() const override { return "fake"; }
   std::string versions() const override { return "fake 1"; }
   std::string driver() const override { return "no driver"; }
-  std::string choices() const override { return ""; }
+  std::string choices() const override {
+    const char* fault = std::getenv("LOCKSTEP_TEST_GPU_FAULT");
+    return fault && std::string(fault) == "refused"
+               ? "attention of 1 x 2 x 3 x 4, bf16: kernels of our own, as cuDNN has none: no engine\n"
+               : "";
+  }
   int count() const override { return limits.devices; }
   DeviceProperties properties(int index) const override {
     return {"Fake GPU", "cpu", str("0000:0", index, ":00.0"), str("GPU-", index), 1, limits.memory_bytes};
@@ -102,6 +114,7 @@ class FakeGpu final : public DeviceBackend {
   }
 
   void* allocate(int index, int64_t bytes) override {
+    require_whole();
     std::lock_guard lock(mutex_);
     if (used_[index] + bytes > limits.memory_bytes || next_ + bytes > kSpan) return nullptr;
     used_[index] += bytes;
@@ -316,6 +329,8 @@ std::vector<std::string> fake_gpu_kernels_not_run() {
 #undef LOCKSTEP_NOT_RUN
   return out;
 }
+
+void fake_gpu_break() { broken = true; }
 
 Device fake_gpu(int index, const FakeGpuLimits& limits) {
   gpu().limits = limits;

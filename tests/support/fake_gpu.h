@@ -23,6 +23,9 @@ struct FakeGpuLimits {
 // Makes it the backend of this process, with these limits from now on; returns device `index`.
 Device fake_gpu(int index = 0, const FakeGpuLimits& limits = {});
 
+// From now on all work and every allocation throws ExitCode::kDevice, as after a fault of a real GPU's process.
+void fake_gpu_break();
+
 // The kernels of core/kernels/kernel_list.h that have not run on it in this process.
 std::vector<std::string> fake_gpu_kernels_not_run();
 
