@@ -29,6 +29,10 @@ void KeyValueCache::move(int64_t from, int64_t to) {
       raw::copy(t.slice(0, to, to + 1).slice(1, 0, length), t.slice(0, from, from + 1).slice(1, 0, length));
 }
 
+bool KeyValueCache::begins() const {
+  return std::all_of(lengths_.begin() + first_, lengths_.begin() + first_ + rows(), [](int64_t n) { return n == 0; });
+}
+
 Tensor KeyValueCache::positions(int64_t time) const {
   std::vector<int64_t> out;
   for (int64_t b = first_; b < first_ + rows(); ++b)
@@ -90,6 +94,7 @@ Tensor causal_attention_of(const Module& layer, const Tensor& q, const Tensor& k
   if (scope.documents) return attention(q, k, v, {.causal = true, .window = window, .documents = scope.documents});
   if (!scope.cache) return causal_attention(q, k, v, window);
   const auto [keys, values] = scope.cache->append(layer, k, v);
+  if (scope.cache->begins()) return causal_attention(q, k, v, window);  // which a GPU's library computes
   return attention(q, keys, values, {.causal = true, .window = window, .starts = scope.cache->starts()});
 }
 

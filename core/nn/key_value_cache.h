@@ -29,6 +29,8 @@ class KeyValueCache {
   // The following are of the CachedPass that there is, of `rows` sequences.
   // int32 [rows]: the position of the first new token of each; on the current device.
   const Tensor& starts() const { return starts_; }
+  // Whether each sequence begins with this pass: its new tokens then see each other alone.
+  bool begins() const;
   // int32 [rows, time]: the positions of new tokens, the capacity's last one at most.
   Tensor positions(int64_t time) const;
   // The last new token of each sequence, in x [rows, T, ...]: [rows, 1, ...].

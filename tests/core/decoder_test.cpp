@@ -147,6 +147,7 @@ TEST_P(Generation, LogitsOfACacheHaveTheBitsOfAWholePass) {
     };
     const auto whole = pass(0, {});
     const CachedPass cached(cache, {count});
+    EXPECT_EQ(cache.begins(), done == 0);
     ASSERT_EQ(pass(done, cached.scope()), whole) << "after " << done << " tokens";
   }
   EXPECT_EQ(cache.lengths()[0], kContext);
