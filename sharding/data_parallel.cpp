@@ -105,7 +105,7 @@ void DataParallel::announce_round() {
   if (reductions_->has_round()) gathers_->begin_round(reductions_->shard_group_is_split());
 }
 
-void DataParallel::backward(int64_t index, const Tensor& loss, int64_t targets, std::optional<double> gradient) {
+void DataParallel::backward(int64_t index, const Tensor& loss, double targets, std::optional<double> gradient) {
   reductions_->begin_micro_batch(index);
   buffers_->collect();
   lockstep::backward(loss, gradient.value_or(loss_gradient()));

@@ -41,9 +41,10 @@ class DataParallel {
   std::vector<int64_t> my_micro_batches() const { return reductions_->my_micro_batches(); }
   // What backward begins with in this step: for WithLossGradient around the loss.
   double loss_gradient() const { return loss_scale_ / static_cast<double>(nominal_); }
-  // Runs backward from the summed loss of micro-batch `index` with `targets` counted targets; exchanges what becomes
-  // ready meanwhile. `gradient`: what it begins with in place of loss_gradient(), for faults that are injected.
-  void backward(int64_t index, const Tensor& loss, int64_t targets, std::optional<double> gradient = {});
+  // Runs backward from the summed loss of micro-batch `index` with `targets` counted targets, or so much as their
+  // weights add up to; exchanges what becomes ready meanwhile. `gradient`: what it begins with in place of
+  // loss_gradient(), for faults that are injected.
+  void backward(int64_t index, const Tensor& loss, double targets, std::optional<double> gradient = {});
   // Completes the exchange. Clips by the global norm where clip_norm > 0. `requests`: of this rank; all learn of
   // them. The optimizer's update comes next. The host need not wait for the outcome.
   PendingStep end_step(double clip_norm = 0, const StepRequests& requests = {});
@@ -114,7 +115,7 @@ class DataParallel {
   int64_t micro_count_ = 0, nominal_ = 1;
   std::string trained_module_;
   double loss_scale_ = 1;
-  std::vector<std::pair<Tensor, int64_t>> losses_;  // of my micro-batches: summed loss, targets
+  std::vector<std::pair<Tensor, double>> losses_;  // of my micro-batches: summed loss, targets
   double backward_end_s_ = 0;
 };
 

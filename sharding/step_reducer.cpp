@@ -108,9 +108,9 @@ std::vector<StepReducer::NormPlan> StepReducer::norms_of(const Places& places) c
 
 void StepReducer::set_inputs(const StepInputs& inputs) {
   std::vector<double> values{static_cast<double>(bits_of(inputs.requests)), inputs.requests.busy_ms};
-  for (int64_t t : inputs.targets) {
+  for (double t : inputs.targets) {
     values.push_back(0);  // the loss's place
-    values.push_back(static_cast<double>(t));
+    values.push_back(t);
   }
   const Tensor brought = Tensor::of(values, {static_cast<int64_t>(values.size())});
   if (known_) raw::copy(known_, brought);  // always in one place, where a graph finds it
@@ -193,7 +193,7 @@ StepResult PendingStep::wait(std::optional<Seconds> deadline) const {
   const auto* out = static_cast<const double*>(on_host_.read());
   result.loss = out[A::kLoss];
   result.grad_norm = out[A::kGradNorm];
-  result.targets = static_cast<int64_t>(out[A::kTargets]);
+  result.targets = out[A::kTargets];
   result.grad_scale = out[A::kGradScale];
   result.requests = requests_of(static_cast<int>(out[A::kRequests]));
   if (gathered_on_host_) {

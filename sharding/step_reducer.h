@@ -25,16 +25,17 @@ struct StepRequests {
 
 // What the host of a rank brings to a step.
 struct StepInputs {
-  int64_t micro_count = 0;       // micro-batches of all ranks
-  std::vector<int64_t> targets;  // counted in each of this rank's micro-batches, in the order of their backward passes
-  StepRequests requests;         // of this rank
+  int64_t micro_count = 0;      // micro-batches of all ranks
+  std::vector<double> targets;  // counted in each of this rank's micro-batches, in the order of their backward passes;
+                                // of samples with weights the sum of these
+  StepRequests requests;        // of this rank
 };
 
 // The outcome of a step, the same on every rank.
 struct StepResult {
   double loss = 0;        // mean over the step's targets
   double grad_norm = 0;   // of the mean gradient, before clipping
-  int64_t targets = 0;    // that counted
+  double targets = 0;     // that counted; of samples with weights the sum of these
   bool finite = true;     // else the optimizer must skip this step
   std::string nonfinite;  // the first parameter whose gradient is not finite, or "loss"
   // What the optimizer multiplies gradients with: nominal targets / counted ones / loss scale, and what clips the norm.

@@ -15,6 +15,13 @@ void check_pair(const char* name, const Tensor& x, const Tensor& target) {
   check(x.shape() == target.shape(), name, ": ", x, " with targets ", target, " (of equal shapes)");
 }
 
+// The losses of elements, each multiplied by its weight.
+Tensor weighted(const char* name, const Tensor& losses, const Tensor& weights, CallSite place) {
+  if (!weights) return losses;
+  check(weights.shape() == losses.shape(), name, ": losses ", losses, " with weights ", weights, " (of equal shapes)");
+  return mul(losses, cast(weights.detach(), losses.dtype(), place), place);
+}
+
 // Targets as a column [N, 1]: 1 where they count, and their index, 0 where they are ignored.
 struct Counted {
   Tensor counts, index;
@@ -27,19 +34,20 @@ Counted counted(const Tensor& target, int64_t ignored, CallSite place) {
 
 }  // namespace
 
-Tensor mse_loss(const Tensor& x, const Tensor& target, CallSite place) {
+Tensor mse_loss(const Tensor& x, const Tensor& target, const Tensor& weights, CallSite place) {
   check_pair("mse_loss", x, target);
   const Tensor distance = sub(wide(x, place), wide(target, place), place);
-  return sum(mul(distance, distance, place), {}, place);
+  return sum(weighted("mse_loss", mul(distance, distance, place), weights, place), {}, place);
 }
 
 // With c = min(d, delta) both cases are c (d - c / 2).
-Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, CallSite place) {
+Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, const Tensor& weights, CallSite place) {
   check_pair("huber_loss", x, target);
   check(delta > 0, "huber_loss: delta ", delta);
   const Tensor distance = abs(sub(wide(x, place), wide(target, place), place), place);
   const Tensor near = clamp(distance, 0, delta, place);
-  return sum(mul(near, sub(distance, affine(near, 0.5, 0, place), place), place), {}, place);
+  const Tensor losses = mul(near, sub(distance, affine(near, 0.5, 0, place), place), place);
+  return sum(weighted("huber_loss", losses, weights, place), {}, place);
 }
 
 // (1 - target) logits + softplus(-logits): no difference of large numbers where the prediction is right.
@@ -66,12 +74,14 @@ Tensor mixed_cross_entropy(const Tensor& logits, const Tensor& target, const Ten
   return add(affine(both, label_smoothing - 1, 0, place), all, place);
 }
 
-Tensor weighted_cross_entropy(const Tensor& logits, const Tensor& target, const Tensor& weights, int64_t ignored,
-                              double label_smoothing, CallSite place) {
+Tensor weighted_cross_entropy(const Tensor& logits, const Tensor& target, const Tensor& of_classes, int64_t ignored,
+                              double label_smoothing, const Tensor& of_rows, CallSite place) {
   check(logits.rank() >= 1 && target.dtype() == DType::kInt32 && target.numel() * logits.dim(-1) == logits.numel() &&
-            weights.shape() == Shape{logits.dim(-1)},
+            (!of_classes || of_classes.shape() == Shape{logits.dim(-1)}),
         "weighted_cross_entropy: logits ", logits, " with targets ", target, " (int32, one a row) and weights ",
-        weights);
+        of_classes);
+  check(!of_rows || of_rows.shape() == target.shape(), "weighted_cross_entropy: targets ", target, " with weights ",
+        of_rows, " (of equal shapes)");
   const int64_t count = target.numel(), classes = logits.dim(-1);
   const Counted rows = counted(target, ignored, place);
   const Tensor log_p = log_softmax(reshape(wide(logits, place), {count, classes}, place), place);
@@ -81,9 +91,12 @@ Tensor weighted_cross_entropy(const Tensor& logits, const Tensor& target, const 
                affine(reshape(sum(log_p, {1}, place), {count, 1}, place),
                       label_smoothing / static_cast<double>(classes), 0, place),
                place);
-  const Tensor of_rows = embedding(reshape(weights.detach(), {classes, 1}, place), rows.index, place);
-  const Tensor factor =
-      mul(cast(reshape(of_rows, {count, 1}, place), loss.dtype(), place), raw::cast(rows.counts, loss.dtype()), place);
+  Tensor factor = raw::cast(rows.counts, loss.dtype());
+  const auto take = [&](const Tensor& weights) {
+    factor = mul(cast(reshape(weights, {count, 1}, place), loss.dtype(), place), factor, place);
+  };
+  if (of_classes) take(embedding(reshape(of_classes.detach(), {classes, 1}, place), rows.index, place));
+  if (of_rows) take(of_rows.detach());
   return affine(sum(mul(loss, factor, place), {}, place), -1, 0, place);
 }
 

@@ -164,19 +164,23 @@ Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored = kIgn
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t rows_at_once,
                             int64_t ignored = kIgnoreIndex, double label_smoothing = 0,
                             CallSite place = CallSite::current());
-// The same of logits [..., V] with the loss of each row multiplied by its target's weight, of fp32 [V].
-Tensor weighted_cross_entropy(const Tensor& logits, const Tensor& target, const Tensor& weights,
-                              int64_t ignored = kIgnoreIndex, double label_smoothing = 0,
+// The same of logits [..., V] with the loss of each row multiplied by its target's weight, of fp32 [V], and by its own,
+// fp32 of the target's shape. Either may be undefined: all of them are 1.
+Tensor weighted_cross_entropy(const Tensor& logits, const Tensor& target, const Tensor& of_classes,
+                              int64_t ignored = kIgnoreIndex, double label_smoothing = 0, const Tensor& of_rows = {},
                               CallSite place = CallSite::current());
 // The same of logits [N, V] that have two targets each, `target` and `other`, int32 [N], none ignored: the loss of the
 // other counts by its `share`, fp32 [N], that of the first by 1 - share.
 Tensor mixed_cross_entropy(const Tensor& logits, const Tensor& target, const Tensor& other, const Tensor& share,
                            double label_smoothing = 0, CallSite place = CallSite::current());
 // More losses, in fp32 whatever the type of their inputs (fp64 for fp64): sums, as scalars [1]. Targets may have a
-// gradient, too. x and target, or what stands in their place, have equal shapes.
-Tensor mse_loss(const Tensor& x, const Tensor& target, CallSite place = CallSite::current());  // (x - target)^2
+// gradient, too. x and target, or what stands in their place, have equal shapes. `weights`, of the same shape and
+// without a gradient, multiply the losses of the elements; undefined: all of them are 1. (x - target)^2
+Tensor mse_loss(const Tensor& x, const Tensor& target, const Tensor& weights = {},
+                CallSite place = CallSite::current());
 // With d = |x - target|: d^2 / 2 where d <= delta, else delta (d - delta / 2).
-Tensor huber_loss(const Tensor& x, const Tensor& target, double delta = 1, CallSite place = CallSite::current());
+Tensor huber_loss(const Tensor& x, const Tensor& target, double delta = 1, const Tensor& weights = {},
+                  CallSite place = CallSite::current());
 // -target log(sigmoid(logits)) - (1 - target) log(1 - sigmoid(logits)); targets in [0, 1].
 Tensor bce_with_logits(const Tensor& logits, const Tensor& target, CallSite place = CallSite::current());
 // target (log(target) - log_p), 0 where the target is 0: probabilities and log-probabilities.

@@ -8,6 +8,7 @@ class Classify : public LabelTask {
  public:
   using LabelTask::LabelTask;
   std::vector<Metric> metrics() const override { return class_metrics(); }
+  bool weighs_samples() const override { return true; }
 
  protected:
   bool takes_class_weights() const override { return true; }

@@ -27,12 +27,14 @@ std::pair<std::string, std::string> LabelTask::problem(const TaskSpec& data) con
 }
 
 Tensor LabelTask::loss_of(Tensor output, const Batch& batch) {
-  if (!context_.class_weights.empty() && model().training()) {
-    const std::vector<double>& weights = context_.class_weights;
-    if (!class_weights_)
-      class_weights_ = Tensor::of(std::vector<float>(weights.begin(), weights.end()), {std::ssize(weights)});
-    return weighted_cross_entropy(output, batch[kLabels], class_weights_, kIgnoreIndex, smoothing());
-  }
+  const std::vector<double>& weights = context_.class_weights;
+  const bool of_classes = !weights.empty() && model().training();
+  if (of_classes && !class_weights_)
+    class_weights_ = Tensor::of(std::vector<float>(weights.begin(), weights.end()), {std::ssize(weights)});
+  const Tensor* of_samples = batch.find(kSampleWeights);
+  if (of_classes || of_samples)
+    return weighted_cross_entropy(output, batch[kLabels], of_classes ? class_weights_ : Tensor(), kIgnoreIndex,
+                                  smoothing(), of_samples ? *of_samples : Tensor());
   if (batch.find(kOtherLabels)) {
     const Tensor share = affine(cast(batch[kOtherShare], DType::kFloat32), 1.0 / kShareUnit, 0);
     return mixed_cross_entropy(output, batch[kLabels], batch[kOtherLabels], share, smoothing());

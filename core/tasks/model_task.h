@@ -27,8 +27,8 @@ class ModelTask : public Task {
   std::unique_ptr<Model> model_;
 };
 
-// The cross-entropy of [..., classes] against int32 labels [...], in training with label smoothing; of mixtures of two
-// samples that of both labels, by their shares.
+// The cross-entropy of [..., classes] against int32 labels [...], in training with label smoothing and class weights,
+// where samples have weights with these; of mixtures of two samples that of both labels, by their shares.
 class LabelTask : public ModelTask {
  public:
   LabelTask(std::unique_ptr<Model> model, const TaskContext& context);

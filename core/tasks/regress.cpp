@@ -1,4 +1,4 @@
-// A number a sample: "targets" [B]. The loss is the sum of squares, or Huber's.
+// A number a sample: "targets" [B]. The loss is the sum of squares, or Huber's, each by its sample's weight.
 #include "core/ops/ops.h"
 #include "core/tasks/model_task.h"
 
@@ -26,9 +26,12 @@ class Regress : public ModelTask {
     require(output.numel() == targets.numel(), ExitCode::kConfig, "the model gives ", output,
             " for targets of a regression ", targets, ": it must give one number for each");
     const Tensor predicted = reshape(output, targets.shape());
-    return context_.huber_delta > 0 ? huber_loss(predicted, targets, context_.huber_delta)
-                                    : mse_loss(predicted, targets);
+    const Tensor* found = batch.find(kSampleWeights);
+    const Tensor weights = found ? *found : Tensor();
+    return context_.huber_delta > 0 ? huber_loss(predicted, targets, context_.huber_delta, weights)
+                                    : mse_loss(predicted, targets, weights);
   }
+  bool weighs_samples() const override { return true; }
 
   std::vector<Metric> metrics() const override { return number_metrics(context_.data.target_std); }
 

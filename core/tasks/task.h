@@ -37,9 +37,12 @@ class Task {
   // first tensor that is read is enough for it. Tensors of floating point come in the type that the model computes in.
   virtual Tensor output(const Batch& batch) = 0;
   // Sum of the losses of a batch's targets, fp32 [1], from that output; labels equal to kIgnoreIndex add 0. The mean
-  // is over the labels that count, or, of data without labels, over samples. It may overwrite the output with its
-  // gradient if the caller keeps no other handle to it.
+  // is over the labels that count, or, of data without labels, over samples. Where samples have weights
+  // (kSampleWeights), each loss is multiplied by its sample's, and the mean is over the sum of these. It may overwrite
+  // the output with its gradient if the caller keeps no other handle to it.
   virtual Tensor loss_of(Tensor output, const Batch& batch) = 0;
+  // Whether its losses take the weights of samples; of a task that does not, data that has them is refused.
+  virtual bool weighs_samples() const { return false; }
   // The same of a phase, an index into phases(), in training.
   virtual Tensor loss(const Batch& batch, size_t phase) { return loss_of(output(batch), batch); }
   // What evaluations measure beside the loss.

@@ -22,6 +22,9 @@ struct TensorSpec {
 inline constexpr std::string_view kLabels = "labels";
 // fp32; numbers that a regression predicts, in the place of labels: one a sample.
 inline constexpr std::string_view kTargets = "targets";
+// fp32, one a sample, finite and not negative: by what its loss is multiplied, where samples do not count alike; the
+// mean is over their sum.
+inline constexpr std::string_view kSampleWeights = "sample_weights";
 // int32, one a sample: where samples are mixtures of two (mixup), the label of the other one, and its share in units of
 // 1 / kShareUnit.
 inline constexpr std::string_view kOtherLabels = "other_labels", kOtherShare = "other_share";

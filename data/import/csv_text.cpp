@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -9,6 +10,7 @@
 #include "data/import/in_order.h"
 #include "data/import/made_records.h"
 #include "data/import/other_formats.h"
+#include "data/import/table_cells.h"
 
 namespace lockstep {
 namespace {
@@ -23,7 +25,7 @@ size_t column_named(const CsvReader& rows, const std::vector<std::string>& names
 
 struct TextRow {
   int64_t line;
-  std::string text, label;
+  std::string text, label, weight;
 };
 
 // Some rows of the table, and the records that were made of them.
@@ -47,7 +49,8 @@ class TextTableImport {
         encoders_(record_encoders(vocabulary_, threads_)),
         rows_(table, csv_separator(table, columns.delimiter), columns.encoding),
         writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_), 0,
-                made_of(str("table, columns ", json_text_of(columns.text), " ", json_text_of(columns.label),
+                made_of(str("table, columns ", json_text_of(columns.text), " ", json_text_of(columns.label), " ",
+                            json_text_of(columns.weight),
                             columns.encoding == TextEncoding::kUtf8 ? "" : str(", encoding ", int(columns.encoding))),
                         vocabulary_, options.separator, {table})) {
     require(options.separator.empty() || vocabulary_.has_tokenizer(), ExitCode::kUsage,
@@ -56,6 +59,7 @@ class TextTableImport {
     require(rows_.next(cells_), ExitCode::kBadData, rows_.path(), ": is empty; the first row names the columns");
     text_ = column_named(rows_, cells_, columns.text);
     if (labelled()) label_ = column_named(rows_, cells_, columns.label);
+    if (weighted()) weight_ = column_named(rows_, cells_, columns.weight);
     writer_.set_like(options.like);
     if (writer_.found()) {
       const CsvReader::Position first = rows_.place();
@@ -84,6 +88,7 @@ class TextTableImport {
 
  private:
   bool labelled() const { return !columns_.label.empty(); }
+  bool weighted() const { return !columns_.weight.empty(); }
   std::string place(int64_t line, const std::string& column) const {
     return str(rows_.path(), ":", line, ": column '", column, "' ");
   }
@@ -91,7 +96,7 @@ class TextTableImport {
   int64_t next(TextRows& out) {
     size_t bytes = 0;
     while (bytes < kTextAtOnce && rows_.next(cells_)) {
-      TextRow row{rows_.line(), cells_[text_], labelled() ? cells_[label_] : ""};
+      TextRow row{rows_.line(), cells_[text_], labelled() ? cells_[label_] : "", weighted() ? cells_[weight_] : ""};
       bytes += row.text.size() + row.label.size() + 1;
       out.rows.push_back(std::move(row));
     }
@@ -104,6 +109,9 @@ class TextTableImport {
     for (TextRow& row : rows.rows) {
       require(!labelled() || (!row.label.empty() && row.label.find('\n') == std::string::npos), ExitCode::kBadData,
               place(row.line, columns_.label), "holds no label: a text of one line");
+      const std::optional<double> weight = weighted() ? number_in(row.weight, false) : 1.0;
+      require(is_weight(weight), ExitCode::kBadData, place(row.line, columns_.weight), "holds '", row.weight, "', ",
+              kNoWeight);
       if (row.text.empty()) {
         rows.made.records.push_back({.line = row.line});
         continue;
@@ -111,7 +119,7 @@ class TextTableImport {
       try {
         std::vector<TextPart> parts{{std::move(row.text), true}};
         if (!options_.separator.empty()) parts.push_back({options_.separator, true, true});
-        rows.made.add(encoder, parts, {.label = row.label, .line = row.line});
+        rows.made.add(encoder, parts, {.label = row.label, .weight = static_cast<float>(*weight), .line = row.line});
       } catch (const Error& e) {
         throw e.with_message(str(place(row.line, columns_.text), e.what()));
       }
@@ -137,7 +145,7 @@ class TextTableImport {
   CsvReader rows_;
   TokenWriter writer_;
   std::vector<std::string> cells_;
-  size_t text_ = 0, label_ = 0;  // columns
+  size_t text_ = 0, label_ = 0, weight_ = 0;  // columns
   int64_t empty_ = 0;
 };
 

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "data/import/box_files.h"
 #include "data/import/csv.h"
+#include "data/import/table_cells.h"
 #include "data/samples/label_index.h"
 
 namespace lockstep {
@@ -83,18 +85,20 @@ std::vector<ImageSource> images_in_folder(const std::string& folder, bool labell
   return FolderScan(folder, labelled).take();
 }
 
-// Images by a table with the columns `file` (within the folder) and `label`.
-std::vector<ImageSource> labelled_by_table(const std::string& table, TextEncoding encoding) {
+// Images by a table with the columns `file` (within the folder), `label`, and perhaps one of weights.
+std::vector<ImageSource> labelled_by_table(const std::string& table, const std::string& weights,
+                                           TextEncoding encoding) {
   CsvReader rows(table, csv_separator(table), encoding);
   std::vector<std::string> cells;
   require(rows.next(cells), ExitCode::kBadData, table, ": is empty");
-  const auto column = [&](const char* name) {
+  const auto column = [&](const std::string& name) {
     const auto found = std::find(cells.begin(), cells.end(), name);
     require(found != cells.end(), ExitCode::kBadData, table, ":1: has no column '", name,
-            "'; the first row names the columns, and 'file' and 'label' are needed");
+            "'; the first row names the columns, and 'file' and 'label' are needed",
+            weights.empty() ? "" : str(", and '", weights, "' for --weight"));
     return static_cast<size_t>(found - cells.begin());
   };
-  const size_t file = column("file"), label = column("label");
+  const size_t file = column("file"), label = column("label"), weight = weights.empty() ? label : column(weights);
   std::vector<ImageSource> out;
   while (rows.next(cells)) {
     const std::string& name = cells[file];
@@ -105,6 +109,11 @@ std::vector<ImageSource> labelled_by_table(const std::string& table, TextEncodin
             "file '", name, "' does not lie within the folder");
     out.emplace_back().name = path.lexically_normal();
     out.back().label = cells[label];
+    if (weights.empty()) continue;
+    const std::optional<double> number = number_in(cells[weight], false);
+    require(is_weight(number), ExitCode::kBadData, place(), "column '", weights, "' holds '", cells[weight], "', ",
+            kNoWeight);
+    out.back().weight = static_cast<float>(*number);
   }
   return out;
 }
@@ -226,7 +235,7 @@ std::vector<ImageSource> image_sources(const std::string& folder, const ImageOpt
   require(!masks || fs::is_directory(how.masks), ExitCode::kMissingInput, how.masks, ": is no folder");
   std::vector<ImageSource> out = boxes                ? with_boxes(folder, how, header)
                                  : how.labels.empty() ? images_in_folder(folder, !masks)
-                                                      : labelled_by_table(how.labels, how.encoding);
+                                                      : labelled_by_table(how.labels, how.weight, how.encoding);
   const std::string& where = boxes ? how.boxes : how.labels.empty() ? folder : how.labels;
   require(!out.empty(), ExitCode::kBadData, where, ": holds no PNG or JPEG image");
   if (masks) {

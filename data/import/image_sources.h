@@ -17,6 +17,7 @@ struct ImageSource {
   std::string name;  // within the folder
   std::string label;
   int32_t class_index = 0;
+  float weight = 1;                         // of its loss
   std::vector<float> boxes;                 // [boxes, kBoxValues]
   std::pair<int64_t, int64_t> announced{};  // height and width that a file of boxes says; 0: nothing
   ImageInfo info;

@@ -94,6 +94,7 @@ class FolderImport {
     std::string out =
         str("images of ", folder_, ", encoded ", how_.keep_encoded, ", masks ", how_.masks, ", ignored ", how_.ignored,
             ", classes ", how_.classes, "\n", images_.size(), " files, ", files.digest(), "\n");
+    if (!how_.weight.empty()) out += str("weights ", how_.weight, "\n");
     if (black_and_white_) out += "black and white\n";
     for (const std::string& table : {how_.labels, how_.boxes, how_.palette})
       if (!table.empty()) out += described_input(table);
@@ -140,9 +141,11 @@ class FolderImport {
       write_all_boxes(file, header);
     } else if (!has_masks()) {
       std::vector<int32_t> labels;
-      for (const ImageSource& s : images_) labels.push_back(s.class_index);
+      std::vector<float> weights;
+      for (const ImageSource& s : images_) labels.push_back(s.class_index), weights.push_back(s.weight);
       if (options_.like) fit_to(header, labels, *options_.like, folder_);
       write_labels(file, labels, header);
+      write_weights(file, weights, header);
     } else {
       require(largest >= 0, ExitCode::kBadData, how_.masks, ": all pixels of all masks are ", how_.ignored,
               ", which --ignore leaves out");

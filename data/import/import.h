@@ -60,6 +60,7 @@ struct JsonFields {
   // is a list of messages, or a text, which is one message: of the user the prompt, of the assistant an answer.
   std::string chat_template = {};
   std::string label = {};    // with `text`: the label of the record: a text, an integer, true or false
+  std::string weight = {};   // with `label`: the record's weight (kSampleWeights); empty: all weigh 1
   bool many_labels = false;  // as of TableOptions
   std::string chosen = {}, rejected = {};
 };
@@ -76,7 +77,8 @@ struct CsvTextColumns {
   std::string text = {}, label = {};
   bool many_labels = false;  // as of TableOptions
   TextEncoding encoding = TextEncoding::kUtf8;
-  char delimiter = 0;  // likewise
+  char delimiter = 0;       // likewise
+  std::string weight = {};  // with `label`: the column of each record's weight (kSampleWeights); empty: all weigh 1
 };
 void import_csv_text(const std::string& table, const std::string& output, const CsvTextColumns& columns,
                      const ImportOptions& options = {});
@@ -109,6 +111,7 @@ struct ImageOptions {
   std::vector<std::string> files =
       {};                     // in the place of a folder's, in this order; with ImportOptions::without_targets
   std::string labels = {};    // a CSV or TSV file with the columns `file` and `label`; empty: labels are subfolders
+  std::string weight = {};    // its column of each image's weight (kSampleWeights); empty: all weigh 1
   bool keep_encoded = false;  // also where all images have one size
   std::string masks = {};     // a folder of PNG files with the images' names; empty: each image has a label
   std::string boxes = {};     // COCO's JSON file, or a folder of YOLO's text files with the images' names
@@ -143,6 +146,7 @@ struct TableOptions {
   std::vector<std::string> missing = {};
   bool many_labels = false;  // more than kManyLabels (data/samples/label_index.h) different labels are meant, which is
                              // an error otherwise
+  std::string weight = {};   // the column of each row's weight (kSampleWeights), which is no feature; empty: all are 1
   TextEncoding encoding = TextEncoding::kUtf8;
   char delimiter = 0;          // between cells; 0: by the name and the first row (csv_separator in data/import/csv.h)
   bool decimal_comma = false;  // numbers have a comma in the place of the point
@@ -162,13 +166,15 @@ void import_csv(const std::string& table, const std::string& output, const Table
 // floating-point numbers within [0, 1] (stored to the nearest 1/255), [n, height, width], [n, height, width, channels]
 // or [n, channels, height, width] (data/images/image_layout.h), or features, numbers [n, features], which are
 // normalised; and labels, integers or truths [n] or [n, 1], or numbers that a regression predicts, floating-point
-// likewise. `labels` is not read with ImportOptions::without_targets.
+// likewise. `weights` are numbers [n] or [n, 1], by which each sample's loss counts; empty: all weigh 1. `labels` and
+// `weights` are not read with ImportOptions::without_targets.
 void import_npy(const std::string& samples, const std::string& labels, const std::string& output,
-                const ImportOptions& options = {}, ImageLayout layout = ImageLayout::kByShape);
-// The same of arrays in one archive (.npz); empty names stand for x and y, or x_train and y_train.
+                const ImportOptions& options = {}, ImageLayout layout = ImageLayout::kByShape,
+                const std::string& weights = {});
+// The same of arrays in one archive (.npz); empty names stand for x and y, or x_train and y_train, and for no weights.
 void import_npz(const std::string& archive, const std::string& samples, const std::string& labels,
                 const std::string& output, const ImportOptions& options = {},
-                ImageLayout layout = ImageLayout::kByShape);
+                ImageLayout layout = ImageLayout::kByShape, const std::string& weights = {});
 
 // The vocabulary that import_text would make from a UTF-8 text file; and the vocabulary of a dataset file (null at
 // level "ids"; throws kBadData where the file holds no text).

@@ -12,6 +12,7 @@
 #include "data/import/made_records.h"
 #include "data/import/other_formats.h"
 #include "data/import/record_reader.h"
+#include "data/import/table_cells.h"
 #include "data/samples/token_writer.h"
 #include "data/text/record_encoder.h"
 
@@ -36,6 +37,15 @@ std::string label_field(const JsonObject& object, const std::string& name) {
   require(text != nullptr && !text->empty() && text->find('\n') == text->npos, ExitCode::kBadData, "its field \"", name,
           "\" is no label: a text of one line, an integer, true or false");
   return *text;
+}
+
+float weight_field(const JsonObject& object, const std::string& name) {
+  const JsonValue* value = find_member(object, name);
+  require(value != nullptr, ExitCode::kBadData, "has no field \"", name, "\"");
+  const double weight = number_of(object, name, -1);
+  require(is_weight(weight), ExitCode::kBadData, "its field \"", name, "\" holds ", json_text_of(*value).substr(0, 40),
+          ", ", kNoWeight);
+  return static_cast<float>(weight);
 }
 
 // Whether a message may be learnt: its member "weight" is 0 or 1; where it is absent or null, 1.
@@ -157,7 +167,7 @@ class JsonImport {
   std::string description() const {
     std::string how = "JSON lines with weights, fields";
     for (const std::string& name : {fields_.text, fields_.prompt, fields_.completion, fields_.messages, fields_.label,
-                                    fields_.chosen, fields_.rejected})
+                                    fields_.weight, fields_.chosen, fields_.rejected})
       how += " " + json_text_of(name);
     return made_of(how + ", template " + fields_.chat_template, vocabulary_, options_.separator, inputs_);
   }
@@ -289,7 +299,8 @@ class JsonImport {
     const std::string label = fields_.label.empty() ? "" : label_field(*object, fields_.label);
     const bool empty = std::all_of(parts.begin(), parts.end(), [](const TextPart& part) { return part.text.empty(); });
     if (empty) return made.records.push_back({.line = number});
-    add(std::move(parts), "", {.label = label, .line = number}, encoder, made);
+    const float weight = fields_.weight.empty() ? 1 : weight_field(*object, fields_.weight);
+    add(std::move(parts), "", {.label = label, .weight = weight, .line = number}, encoder, made);
   }
 
   const std::vector<std::string>& inputs_;
@@ -323,6 +334,8 @@ void import_json(const std::vector<std::string>& inputs, const std::string& outp
           "and rejected answers");
   require(fields.label.empty() || !fields.text.empty(), ExitCode::kUsage,
           "a label goes with the field of a text, not with prompts or messages");
+  require(fields.weight.empty() || !fields.label.empty(), ExitCode::kUsage,
+          "a weight goes with the label of a record: name its field, too");
   int64_t total = 0;
   bool known = true;
   for (const std::string& path : inputs) {

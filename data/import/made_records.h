@@ -26,6 +26,7 @@ struct MadeRecord {
   size_t tokens = 0;       // 0: it is empty, and left out
   std::string label = {};  // empty: none
   std::string bad = {};    // what is wrong with the input, for a message; it has no tokens then
+  float weight = 1;        // of one that has a label
   int64_t line = 0;        // where it is
 };
 
@@ -62,7 +63,7 @@ class RecordsOut {
   void write(const MadeRecord& record) {
     writer_.add(std::span(made_.ids).subspan(at_, record.tokens), std::span(made_.targets).subspan(at_, record.tokens));
     if (record.label.empty()) writer_.end_record();
-    else writer_.end_record(record.label);
+    else writer_.end_record(record.label, record.weight);
     at_ += record.tokens;
   }
 

@@ -12,6 +12,7 @@
 #include "data/images/codecs/image_codec.h"
 #include "data/import/import.h"
 #include "data/import/input_stream.h"
+#include "data/import/table_cells.h"
 #include "data/samples/channel_sums.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/header_parts.h"
@@ -114,6 +115,20 @@ std::vector<int32_t> labels_in(const Numbers& array) {
               out.size(), " is ", label, ", not in [0, ", kMostClasses, ")");
       out.push_back(static_cast<int32_t>(label));
     }
+  return out;
+}
+
+// Of so many samples.
+std::vector<float> weights_in(const Numbers& array, int64_t samples) {
+  require(is_column(array.shape()) && array.shape()[0] == samples, ExitCode::kBadData, array.place(), ": has shape ",
+          array.shape(), " and type ", array.type(), "; weights are numbers [count] or [count, 1], one for each of ",
+          samples, " samples");
+  std::vector<float> out;
+  for (double weight : array.numbers(0, samples)) {
+    require(is_weight(weight), ExitCode::kBadData, array.place(), ": weight ", out.size(), " is ", weight, ", ",
+            kNoWeight);
+    out.push_back(static_cast<float>(weight));
+  }
   return out;
 }
 
@@ -273,7 +288,8 @@ class ArrayImport {
   int64_t count_, row_;
 };
 
-void import_arrays(const Numbers& samples, const Numbers& labels, const std::string& output,
+// `weights`: null where all weigh 1.
+void import_arrays(const Numbers& samples, const Numbers& labels, const Numbers* weights, const std::string& output,
                    const ImportOptions& options, ImageLayout layout) {
   PartialOutput pending(output, options.force);
   const bool regression = labels.type()[0] == 'f';
@@ -281,6 +297,7 @@ void import_arrays(const Numbers& samples, const Numbers& labels, const std::str
   const std::vector<double> numbers = regression ? numbers_in(labels) : std::vector<double>();
   require(samples.shape()[0] == labels.shape()[0], ExitCode::kBadData, samples.place(), ": holds ", samples.shape()[0],
           " samples, but ", labels.place(), " holds ", labels.shape()[0], " labels");
+  const std::vector<float> weighed = weights ? weights_in(*weights, samples.shape()[0]) : std::vector<float>();
   Hdf5File file = Hdf5File::create(pending.dataset());
   DatasetHeader header;
   if (!regression) header.classes = 1 + *std::max_element(values.begin(), values.end());
@@ -290,6 +307,7 @@ void import_arrays(const Numbers& samples, const Numbers& labels, const std::str
   if (like) fit_to(header, values, *like, samples.place());
   if (regression) write_numbers(file, numbers, header, like ? &like->schema : nullptr);
   else write_labels(file, values, header);
+  write_weights(file, weighed, header);
   write_dataset_header(file, header);
   file.close();
   pending.commit();
@@ -332,7 +350,7 @@ std::string name_in(const NumpyFile& file, const std::string& path, const std::s
 }  // namespace
 
 void import_npy(const std::string& samples, const std::string& labels, const std::string& output,
-                const ImportOptions& options, ImageLayout layout) {
+                const ImportOptions& options, ImageLayout layout, const std::string& weights) {
   const auto open = [](const std::string& path) {
     NumpyFile file(path);
     require(file.names() == std::vector<std::string>{""}, ExitCode::kBadData, path,
@@ -342,15 +360,21 @@ void import_npy(const std::string& samples, const std::string& labels, const std
   const NumpyFile x = open(samples);
   if (options.without_targets) return import_array_alone({x, ""}, output, options, layout);
   const NumpyFile y = open(labels);
-  import_arrays({x, ""}, {y, ""}, output, options, layout);
+  if (weights.empty()) return import_arrays({x, ""}, {y, ""}, nullptr, output, options, layout);
+  const NumpyFile w = open(weights);
+  const Numbers weighed(w, "");
+  import_arrays({x, ""}, {y, ""}, &weighed, output, options, layout);
 }
 
 void import_npz(const std::string& archive, const std::string& samples, const std::string& labels,
-                const std::string& output, const ImportOptions& options, ImageLayout layout) {
+                const std::string& output, const ImportOptions& options, ImageLayout layout,
+                const std::string& weights) {
   const NumpyFile file(archive);
   const Numbers y(file, name_in(file, archive, labels, {"y", "y_train"}, "--labels"));
   const Numbers x(file, name_in(file, archive, samples, {"x", "x_train"}, "--samples"));
-  import_arrays(x, y, output, options, layout);
+  if (weights.empty()) return import_arrays(x, y, nullptr, output, options, layout);
+  const Numbers weighed(file, name_in(file, archive, weights, {}, "--weight"));
+  import_arrays(x, y, &weighed, output, options, layout);
 }
 
 }  // namespace lockstep

@@ -127,6 +127,7 @@ class TableImport {
       if (!import_.like) warn_of_label_order(path_, labels, header.classes);
       write_labels(file, labels, header);
     }
+    write_weights(file, weights_, header);
     for (size_t i : order_) {
       const Column& c = columns_[i];
       header.mean.resize(header.mean.size() + static_cast<size_t>(c.features()), c.categories ? 0.0 : c.mean);
@@ -174,6 +175,11 @@ class TableImport {
                       "it a name to import it"));
     target_ = column(regression() ? options_.target : options_.label);
     columns_[target_].used = false;
+    if (options_.weight.empty()) return;
+    weight_ = column(options_.weight);
+    columns_[weight_].used = false;
+    require(weight_ != target_, ExitCode::kBadData, path_, ":1: column '", options_.weight,
+            "' cannot be both weight and ", regression() ? "target" : "label");
   }
 
   void choose_columns() {
@@ -209,6 +215,8 @@ class TableImport {
       }
       const size_t i = column(given.name);
       Column& c = columns_[i];
+      require(i != weight_, ExitCode::kBadData, path_, ":1: column '", c.name, "' is a feature in ", like.name,
+              ", and cannot be the weight");
       damaged(i != target_ && !c.used && feature < of.mean.size());
       c.used = c.given = true;
       c.filled = options_.fill_missing || (!has_target() && given.missing > 0);
@@ -290,6 +298,9 @@ class TableImport {
   void look_at(int64_t line, const std::vector<std::string>& cells, const std::optional<double>* numbers) {
     ++count_;
     if (has_target()) look_at_target(line, cells[target_], numbers[target_]);
+    if (weight_ != kNoColumn && !is_weight(numbers[weight_]))
+      refuse(line, columns_[weight_], "holds '", cells[weight_], "', ", kNoWeight);
+    if (weight_ != kNoColumn) weights_.push_back(static_cast<float>(*numbers[weight_]));
     for (size_t i : order_) {
       Column& c = columns_[i];
       if (is_missing(c, cells[i])) {
@@ -456,8 +467,9 @@ class TableImport {
   const int threads_;
   MissingTexts missing_;
   std::vector<Column> columns_;
-  std::vector<size_t> order_;  // the columns that have features, in the order of these
-  size_t target_ = kNoColumn;  // the column of the labels or targets
+  std::vector<size_t> order_;                       // the columns that have features, in the order of these
+  size_t target_ = kNoColumn, weight_ = kNoColumn;  // the columns of the labels or targets, and of weights
+  std::vector<float> weights_;                      // of the rows, where there is such a column
   std::set<std::string> labels_;
   std::vector<std::string> class_names_;
   std::map<std::string, int32_t> classes_;

@@ -35,6 +35,8 @@ bool is_float(const std::optional<double>& number) {
   return number && std::abs(*number) <= std::numeric_limits<float>::max();
 }
 
+bool is_weight(const std::optional<double>& number) { return is_float(number) && *number >= 0; }
+
 MissingTexts::MissingTexts(const std::vector<std::string>& named, bool comma) : comma_(comma) {
   constexpr const char* kUsual[] = {"#N/A",   "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "-NaN", "-nan",
                                     "1.#IND", "1.#QNAN",  "<NA>", "N/A",     "NA",       "NULL", "NaN",

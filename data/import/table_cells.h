@@ -15,6 +15,9 @@ namespace lockstep {
 std::optional<double> number_in(std::string_view cell, bool comma);
 // Whether there is a number, and it is finite in 32 bits.
 bool is_float(const std::optional<double>& number);
+// Whether it is also not negative, as the weight of a sample is; what is said of others.
+bool is_weight(const std::optional<double>& number);
+inline constexpr const char* kNoWeight = "which is no weight: a number of at least 0 that is finite in 32 bits";
 
 // The texts of cells that stand for no value, spaces around them aside: those that are named, or the ones of pandas'
 // read_csv and "?"; and the numbers that these are.

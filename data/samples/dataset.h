@@ -22,7 +22,8 @@ class Vocabulary;
 struct DataSpec {
   // The first is the model's input: "tokens" (int32 [context]) or "images" (fp32 [height, width, channels],
   // normalised). "labels" (int32) are the targets; a label of kIgnoreIndex is not counted. Without labels each sample
-  // counts as one target, such as the number "targets" (fp32) that a regression predicts.
+  // counts as one target, such as the number "targets" (fp32) that a regression predicts. Last may come
+  // "sample_weights" (fp32), by which a sample's loss counts.
   std::vector<TensorSpec> tensors;
   int64_t classes = 0;           // labels lie in [0, classes): vocabulary size, or number of labels; else 1
   std::string unit = "samples";  // in which throughput is reported: "tokens", "images"

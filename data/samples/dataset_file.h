@@ -73,6 +73,7 @@ struct DatasetHeader {
   RaggedEnds target_parts;                 // where each image's mask lies, of encoded ones, or each image's boxes
   double target_mean = 0, target_std = 1;  // of numbers
   double target_offset = 0;                // likewise
+  std::vector<uint64_t> weight_hashes;     // of /sample_weights, also of labelled records; empty: all weigh 1
 
   std::string level() const { return vocabulary ? std::string(to_text(vocabulary->level())) : "ids"; }
   Hash128 computed_identity() const;
@@ -105,6 +106,8 @@ void write_stored_numbers(Hdf5File& file, const std::vector<float>& numbers, Dat
 void write_boxes(Hdf5File& file, const std::vector<float>& boxes, const std::vector<int64_t>& ends,
                  DatasetHeader& header);
 std::vector<uint64_t> write_ends(Hdf5File& file, const std::string& name, const std::vector<int64_t>& ends);
+// Write /sample_weights, one for each sample; nothing where there are none or all of them are 1.
+void write_weights(Hdf5File& file, const std::vector<float>& weights, DatasetHeader& header);
 template <class T>
 std::vector<uint64_t> write_list(Hdf5File& file, const std::string& name, StoredType type, const std::vector<T>& list) {
   const auto count = static_cast<int64_t>(list.size());
@@ -122,6 +125,7 @@ struct DatasetFile {
   std::vector<int32_t> labels;        // of images, tables and labelled records, where these are the targets
   std::vector<float> numbers;         // of images and tables, likewise
   std::vector<float> boxes;           // of images, likewise, [boxes, kBoxValues]
+  std::vector<float> weights;         // of images, tables and labelled records; empty: all weigh 1
   std::unique_ptr<StoredRows> masks;  // of images, likewise
   // Tokens with records: the end of each record, int64; and a byte for each token, 1 for a target, null where every
   // token is one.
@@ -136,6 +140,7 @@ struct DatasetFile {
   // there.
   const StoredRows* by_chunk(const std::string& name) const;
 
+  float weight_of(int64_t sample) const { return weights.empty() ? 1.0f : weights[static_cast<size_t>(sample)]; }
   // An image's boxes, [boxes, kBoxValues].
   std::span<const float> boxes_of(int64_t image) const;
 

@@ -12,6 +12,14 @@
 
 namespace lockstep {
 
+namespace {
+
+bool are_all_one(const std::vector<float>& weights) {
+  return std::all_of(weights.begin(), weights.end(), [](float weight) { return weight == 1; });
+}
+
+}  // namespace
+
 Hdf5Info list_info(const Hdf5File& file, const std::string& name) {
   const Hdf5Info info = file.info(name);
   require(info.shape.rank() == 1, ExitCode::kBadData, file.path(), ": dataset '", name, "' has shape ", info.shape,
@@ -47,6 +55,11 @@ void require_list(const Hdf5File& file, const std::string& name, StoredType type
           info.shape, "; expected a list of ", type);
   require(info.shape[0] == images, ExitCode::kBadData, file.path(), ": there are ", images, " ", what, ", but ",
           info.shape[0], " ", name);
+}
+
+void write_weights(Hdf5File& file, const std::vector<float>& weights, DatasetHeader& header) {
+  if (!are_all_one(weights))
+    header.weight_hashes = write_list(file, std::string(kSampleWeights), StoredType::kFloat32, weights);
 }
 
 void write_hashes(Hdf5File& file, const std::string& of, const std::vector<uint64_t>& hashes) {
@@ -127,6 +140,36 @@ std::vector<int32_t> read_labels(RowSource source, const DatasetHeader& header, 
               " is ", labels[i], ", not in [0, ", limit, "); import the ", sample, "s again");
   };
   return read_list<int32_t>(std::move(source), header.label_hashes, check_labels);
+}
+
+void read_weights_header(const Hdf5File& file, int64_t count, const std::string& samples, DatasetHeader& h) {
+  const std::string name(kSampleWeights);
+  if (!file.has(name)) return;
+  require_list(file, name, StoredType::kFloat32, count, samples);
+  h.weight_hashes = read_hashes(file, name);
+}
+
+void write_weights_header(Hdf5File& file, const DatasetHeader& h) {
+  if (!h.weight_hashes.empty()) write_hashes(file, std::string(kSampleWeights), h.weight_hashes);
+}
+
+void open_weights(const std::shared_ptr<const Hdf5File>& file, const std::string& sample, DatasetFile& out) {
+  if (out.header.weight_hashes.empty()) return;
+  auto check_weights = [path = file->path(), sample](IndexRange rows, const uint8_t* bytes) {
+    const auto* weights = reinterpret_cast<const float*>(bytes);
+    for (int64_t i = 0; i < rows.size(); ++i)
+      require(std::isfinite(weights[i]) && weights[i] >= 0, ExitCode::kBadData, path, ": the weight of ", sample, " ",
+              rows.begin + i, " is ", weights[i], ", not a finite number of at least 0; import it again");
+  };
+  out.weights =
+      read_list<float>(stored_rows(file, std::string(kSampleWeights)), out.header.weight_hashes, check_weights);
+}
+
+void cut_weights(DatasetFile& file, int64_t samples) {
+  if (file.weights.empty()) return;
+  file.weights.resize(static_cast<size_t>(samples));
+  if (are_all_one(file.weights)) file.weights.clear();  // then nobody stores them
+  file.header.weight_hashes = hashes_of_list(file.weights);
 }
 
 std::vector<int64_t> read_ends(std::shared_ptr<const Hdf5File> file, const std::string& name,

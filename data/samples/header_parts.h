@@ -43,6 +43,13 @@ void write_classes(Hdf5File& file, const DatasetHeader& header);
 // Of images, tables and records; `sample`: "image".
 std::vector<int32_t> read_labels(RowSource labels, const DatasetHeader& header, const std::string& sample);
 
+// The weights of samples (kSampleWeights), where a file has them: their part of the header, and the values, finite and
+// not negative. `samples`, `sample`: "images", "image".
+void read_weights_header(const Hdf5File& file, int64_t count, const std::string& samples, DatasetHeader& header);
+void write_weights_header(Hdf5File& file, const DatasetHeader& header);
+void open_weights(const std::shared_ptr<const Hdf5File>& file, const std::string& sample, DatasetFile& out);
+void cut_weights(DatasetFile& file, int64_t samples);
+
 // A list that is read as a whole, checked chunk by chunk.
 template <class T>
 std::vector<T> read_list(RowSource source, const std::vector<uint64_t>& hashes, StoredRows::Check check) {

@@ -36,6 +36,7 @@ void ImageDataset::read(int64_t epoch, int64_t index, SampleMemory sample) const
   int32_t* labels = sample.size() > 1 ? static_cast<int32_t*>(sample[1]) : nullptr;
   const bool masks = file_->masks != nullptr;
   if (!masks) sample_target(file_->header.target).write(*file_, row, labels);
+  write_weight(*file_, row, sample);
   file_->visit_image(row, [&](const uint8_t* pixels, int64_t image_height, int64_t image_width) {
     const std::vector<uint8_t> classes = masks ? file_->mask(row, image_height, image_width) : std::vector<uint8_t>();
     const PixelBox box = augmentation_.box(image_height, image_width, height, width, epoch, index);

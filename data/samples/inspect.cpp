@@ -1,6 +1,8 @@
 #include "data/samples/inspect.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <numeric>
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
@@ -9,6 +11,23 @@
 #include "data/samples/sample_kind.h"
 
 namespace lockstep {
+
+namespace {
+
+void inspect_weights(const std::vector<float>& weights, DatasetReport& report) {
+  if (weights.empty()) return;
+  const auto [least, most] = std::minmax_element(weights.begin(), weights.end());
+  report.weighted = true;
+  report.weight_least = *least, report.weight_most = *most;
+  report.weight_mean = std::accumulate(weights.begin(), weights.end(), 0.0) / static_cast<double>(weights.size());
+}
+
+std::string weights_text(const DatasetReport& r) {
+  if (!r.weighted) return "";
+  return str("sample weights: ", r.weight_least, " to ", r.weight_most, ", mean ", r.weight_mean, "\n");
+}
+
+}  // namespace
 
 DatasetReport inspect_dataset(const std::string& path, const InspectProgress& progress) {
   // Reading all rows once through the cache, whose memory is small, checks every chunk of a file of any size.
@@ -26,6 +45,7 @@ DatasetReport inspect_dataset(const std::string& path, const InspectProgress& pr
   report.class_names = h.class_names;
   report.per_class.resize(static_cast<size_t>(h.classes));
   for (int32_t label : file->labels) ++report.per_class[static_cast<size_t>(label)];
+  inspect_weights(file->weights, report);
   ProgressCallback counted;
   if (progress)
     counted = [&, unit = h.kind == DataKind::kTokens ? std::string("tokens") : kind.words().samples](
@@ -56,12 +76,15 @@ JsonValue duplicates_json(const DatasetReport& r) {
 }
 
 std::string to_text(const DatasetReport& r) {
-  return str(sample_kind(r.kind).text(r), "chunks: ", r.chunks, ", all whole\nfile size: ", r.file_bytes,
-             " bytes\nidentity: ", r.identity, "\n");
+  return str(sample_kind(r.kind).text(r), weights_text(r), "chunks: ", r.chunks,
+             ", all whole\nfile size: ", r.file_bytes, " bytes\nidentity: ", r.identity, "\n");
 }
 
 std::string to_json(const DatasetReport& r) {
   JsonObject out = sample_kind(r.kind).json(r);
+  if (r.weighted)
+    out.insert(out.end(),
+               {{"weight_least", r.weight_least}, {"weight_most", r.weight_most}, {"weight_mean", r.weight_mean}});
   out.insert(out.end(), {{"chunks", r.chunks}, {"file_bytes", r.file_bytes}, {"identity", to_hex(r.identity)}});
   return json_line(out) + "\n";
 }

@@ -37,7 +37,9 @@ struct DatasetReport {
   std::vector<int64_t> per_class;  // rows, images or records of each label, pixels of each class of masks, or boxes
   int64_t with_boxes = 0;          // images that have any
   double target_mean = 0, target_std = 0, target_least = 0, target_most = 0;  // of numbers
-  int64_t ignored = 0;                                                        // pixels of masks that are no targets
+  bool weighted = false;                                                      // samples have weights
+  double weight_least = 0, weight_most = 0, weight_mean = 0;
+  int64_t ignored = 0;     // pixels of masks that are no targets
   std::string characters;  // the vocabulary at character level, in UTF-8
   int64_t chunks = 0;      // all were read and their hashes match
   int64_t file_bytes = 0;

@@ -35,6 +35,7 @@ LabelledText::LabelledText(std::shared_ptr<const DatasetFile> file, IndexRange r
            context,
            false,
            h.vocabulary_size};
+  if (!file_->weights.empty()) spec_.tensors.push_back({std::string(kSampleWeights), DType::kFloat32, {}});
   spec_.length_buckets = buckets;
   if (h.records.labelled) spec_.class_counts = class_counts(*file_, records);
 }
@@ -52,6 +53,7 @@ void LabelledText::read(int64_t, int64_t index, SampleMemory sample) const {
     std::copy(end.begin(), end.end(), ids + length - std::ssize(end));
   std::fill(ids + length, ids + context_, 0);
   *static_cast<int32_t*>(sample[1]) = file_->labels.empty() ? 0 : file_->labels[static_cast<size_t>(first_ + index)];
+  write_weight(*file_, first_ + index, sample);
   std::fill(documents, documents + length, 0);
   std::fill(documents + length, documents + context_, 1);
   std::iota(positions, positions + length, 0);

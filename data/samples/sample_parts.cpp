@@ -77,12 +77,17 @@ std::vector<int64_t> class_counts(const DatasetFile& file, IndexRange rows) {
   return out;
 }
 
+void write_weight(const DatasetFile& file, int64_t row, SampleMemory sample) {
+  if (!file.weights.empty()) *static_cast<float*>(sample.back()) = file.weight_of(row);
+}
+
 DataSpec spec_of(const DatasetFile& file, IndexRange rows, TensorSpec input, const std::string& unit) {
   const DatasetHeader& h = file.header;
   const SampleTarget& target = sample_target(h.target);
   DataSpec spec;
   spec.tensors = {input};
   target.add_to(spec, input);
+  if (!file.weights.empty()) spec.tensors.push_back({std::string(kSampleWeights), DType::kFloat32, {}});
   spec.classes = target.has_classes() ? h.classes : 1;
   spec.unit = unit;
   spec.class_counts = class_counts(file, rows);

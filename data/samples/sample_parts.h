@@ -36,8 +36,10 @@ SampleParts labelled_text_parts(const std::shared_ptr<const DatasetFile>& file, 
 // So many samples of what is no text.
 SampleParts plain_parts(int64_t count, const DataOptions& options,
                         std::function<std::shared_ptr<const Dataset>(IndexRange rows, PartUse use)> make);
-// The spec of these images or rows, with an input of this shape, and targets as the file says.
+// The spec of these images or rows, with an input of this shape, and targets and weights as the file says.
 DataSpec spec_of(const DatasetFile& file, IndexRange rows, TensorSpec input, const std::string& unit);
+// The weight of a sample of the file, into its last tensor, where weights are among its tensors.
+void write_weight(const DatasetFile& file, int64_t row, SampleMemory sample);
 // How many of these rows have each label; empty where they have none, or more than one.
 std::vector<int64_t> class_counts(const DatasetFile& file, IndexRange rows);
 

@@ -18,6 +18,7 @@ struct ShownText {
   std::string text;
   std::optional<int32_t> label = {};  // of a record that has one
   std::string class_name = {};
+  std::optional<float> weight = {};  // likewise, where records have weights
   // Of a pair, whose chosen record the rest is of.
   std::optional<std::string> rejected = {};
   int64_t rejected_targets = 0;

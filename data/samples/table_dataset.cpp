@@ -29,6 +29,7 @@ void TableDataset::read(int64_t, int64_t index, SampleMemory sample) const {
     }
   });
   sample_target(h.target).write(*file_, row, sample[1]);
+  write_weight(*file_, row, sample);
 }
 
 }  // namespace lockstep

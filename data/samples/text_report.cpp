@@ -208,6 +208,7 @@ ShownText show_text(const std::shared_ptr<const DatasetFile>& file, int64_t inde
   }
   if (file->header.records.labelled) {
     out.label = file->labels[static_cast<size_t>(index)];
+    if (!file->weights.empty()) out.weight = file->weight_of(index);
     const auto& names = file->header.class_names;
     if (!names.empty()) out.class_name = escaped(names[static_cast<size_t>(*out.label)], Lines::kEscape);
   }
@@ -219,7 +220,9 @@ ShownSample printed_text(const ShownText& shown) {
   if (shown.rejected)
     line.insert(line.end(), {{"rejected", *shown.rejected}, {"rejected_targets", shown.rejected_targets}});
   if (shown.label) line.insert(line.end(), {{"label", *shown.label}, {"class", shown.class_name}});
-  const std::string what = shown.label ? str("label ", *shown.label, " (", shown.class_name, ")")
+  if (shown.weight) line.emplace_back("weight", double{*shown.weight});
+  const std::string weight = shown.weight ? str(", weight ", *shown.weight) : "";
+  const std::string what = shown.label ? str("label ", *shown.label, " (", shown.class_name, ")", weight)
                                        : str("of which ", shown.targets, " are targets");
   std::string text = str("tokens ", shown.begin, " to ", shown.end, ", ", what, shown.rejected ? "; chosen:\n" : ":\n",
                          shown.text, "\n");

@@ -33,7 +33,8 @@ TokenWriter::TokenWriter(const std::string& output, bool replace, std::unique_pt
       targets_(output_file_.spool("targets")),
       ends_(output_file_.spool("record_ends")),
       label_names_(output_file_.spool("label_names")),
-      record_labels_(output_file_.spool("labels")) {
+      record_labels_(output_file_.spool("labels")),
+      record_weights_(output_file_.spool(std::string(kSampleWeights))) {
   if (output_file_.found()) restore(*output_file_.found());
 }
 
@@ -68,6 +69,10 @@ void TokenWriter::restore(const JsonObject& state) {
   if (!numbered || static_cast<int64_t>(label_numbers_.size()) != count || count > kMostClasses ||
       record_labels_.size() != (labels_.empty() ? 0 : records_ * static_cast<int64_t>(sizeof(int32_t))))
     output_file_.refuse_found("does not fit the labels that were written");
+  weights_.resize(labels_.size());
+  if (record_weights_.size() != std::ssize(weights_) * static_cast<int64_t>(sizeof(float)))
+    output_file_.refuse_found("does not fit the weights that were written");
+  record_weights_.read(0, weights_.data(), weights_.size() * sizeof(float));
 }
 
 // Whether what was found are the ends of records that follow each other up to the last token.
@@ -110,7 +115,7 @@ void TokenWriter::end_record() {
   ends_.append(&tokens_, sizeof tokens_);
 }
 
-void TokenWriter::end_record(const std::string& label) {
+void TokenWriter::end_record(const std::string& label, float weight) {
   const auto [named, is_new] = label_numbers_.emplace(label, static_cast<int32_t>(label_numbers_.size()));
   if (is_new) label_names_.append((label + "\n").data(), label.size() + 1);
   const int32_t number = named->second;
@@ -118,6 +123,8 @@ void TokenWriter::end_record(const std::string& label) {
           kMostClasses, " different labels");
   labels_.push_back(number);
   record_labels_.append(&number, sizeof number);
+  weights_.push_back(weight);
+  record_weights_.append(&weight, sizeof weight);
   end_record();
 }
 
@@ -133,9 +140,10 @@ void TokenWriter::set_classes(int64_t classes, std::vector<std::string> names) {
   class_names_ = std::move(names);
 }
 
-void TokenWriter::end_record(int32_t label) {
+void TokenWriter::end_record(int32_t label, float weight) {
   check(label >= 0 && label < classes_, "label ", label, " of ", classes_);
   labels_.push_back(label);
+  weights_.push_back(weight);
   end_record();
 }
 
@@ -178,7 +186,7 @@ void TokenWriter::close(const ProgressCallback& progress) {
   if (records_ > 0) header.records.end_hashes = copy("record_ends", StoredType::kInt64, records_, ends_);
   if (records_ > 0 && !all_targets_)
     header.records.target_hashes = copy("targets", StoredType::kUInt8, tokens_, targets_);
-  if (!labels_.empty()) write_labels_of(file, header);
+  if (!labels_.empty()) write_labels_of(file, header), write_weights(file, weights_, header);
   write_dataset_header(file, header);
   file.close();
 }

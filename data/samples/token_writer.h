@@ -30,13 +30,13 @@ class TokenWriter {
   void add(std::span<const int32_t> ids, std::span<const uint8_t> targets = {});
   void end_record();  // at least one token was added since the last one
   // The same of a record with a label; then every record has one. They are numbered as index_of_labels does, in the
-  // end; until then each takes 4 bytes of memory. Throws kBadData where there are more than kMostClasses.
-  void end_record(const std::string& label);
+  // end; until then each takes 8 bytes of memory. Throws kBadData where there are more than kMostClasses.
+  void end_record(const std::string& label, float weight = 1);
   // Throws kBadData naming `where`, a column or field, for more than kManyLabels different ones that are not meant.
   void require_few_labels(const std::string& where, bool many_are_meant) const;
   // Labels whose numbers and names stand before: to be called before the first record; then every record has one.
   void set_classes(int64_t classes, std::vector<std::string> names);
-  void end_record(int32_t label);
+  void end_record(int32_t label, float weight = 1);
   // The labels of end_record(label) get the numbers that they have in this data.
   void set_like(std::shared_ptr<const LikeData> like) { like_ = std::move(like); }
   // Records are pairs: after each that was chosen comes the one that was rejected.
@@ -73,7 +73,8 @@ class TokenWriter {
   int64_t vocabulary_size_;
   StoredType type_;  // of the ids
   Spool &ids_, &targets_, &ends_;
-  Spool &label_names_, &record_labels_;  // so that they survive: names by line, and a number for each record
+  // So that they survive: names by line, and a number and a weight for each record.
+  Spool &label_names_, &record_labels_, &record_weights_;
   int64_t tokens_ = 0, records_ = 0, record_begin_ = 0;
   bool paired_ = false;
   bool all_targets_ = true;                       // until then no mark is written
@@ -81,6 +82,7 @@ class TokenWriter {
   int64_t classes_ = 0;                           // as of set_classes()
   std::vector<std::string> class_names_;
   std::vector<int32_t> labels_;
+  std::vector<float> weights_;  // of the records that have a label
   std::shared_ptr<const LikeData> like_;
 };
 

@@ -28,7 +28,8 @@ constexpr int64_t kJournalVersion = 2;  // 1: spools had no hashes
 
 // What an import makes in its folder; the mark comes first and goes last.
 constexpr const char* kMark = "lockstep-import";
-constexpr const char* kSpools[] = {"tokens", "targets", "record_ends", "label_names", "labels", "images", "masks"};
+constexpr const char* kSpools[] = {"tokens", "targets",        "record_ends", "label_names",
+                                   "labels", "sample_weights", "images",      "masks"};
 constexpr const char* kOtherFiles[] = {"journal", "journal.next", "dataset.h5", "dataset.h5.replaced"};
 
 bool is_spool(const std::string& name) {

@@ -233,19 +233,21 @@ class Loader::Impl {
       micro.batch.add(one.name, std::move(t));
     }
     sample.resize(columns.size());
-    const auto labels = static_cast<size_t>(spec.find(kLabels) ? spec.find(kLabels) - spec.tensors.data() : -1);
-    const bool labelled = labels != static_cast<size_t>(-1);
-    const int64_t targets = labelled ? columns[labels].bytes / size_of(DType::kInt32) : 1;
-    for (int64_t row = 0; row < rows; ++row) {
-      micro.targets += targets;
-      if (!device_.has_bytes()) continue;
+    const TensorSpec *labels = spec.find(kLabels), *weights = spec.find(kSampleWeights);
+    const auto at = [&](const TensorSpec* one) { return static_cast<size_t>(one - spec.tensors.data()); };
+    const int64_t targets = labels ? columns[at(labels)].bytes / size_of(DType::kInt32) : 1;
+    if (!device_.has_bytes()) micro.targets = static_cast<double>(rows * targets);
+    for (int64_t row = 0; row < rows && device_.has_bytes(); ++row) {
       for (size_t t = 0; t < columns.size(); ++t)
         sample[t] = columns[t].whole.empty() ? columns[t].memory + row * columns[t].bytes : columns[t].whole.data();
       dataset_.read(epoch, (*samples)[static_cast<size_t>(row)], sample);
-      if (labelled) {
-        const auto* written = static_cast<const int32_t*>(sample[labels]);
-        micro.targets -= std::count(written, written + targets, kIgnoreIndex);
+      int64_t counted = targets;
+      if (labels) {
+        const auto* written = static_cast<const int32_t*>(sample[at(labels)]);
+        counted -= std::count(written, written + targets, kIgnoreIndex);
       }
+      const double weight = weights ? double{*static_cast<const float*>(sample[at(weights)])} : 1.0;
+      micro.targets += weight * static_cast<double>(counted);
       for (Column& c : columns)
         if (!c.whole.empty()) std::copy_n(c.whole.data(), c.bytes, c.memory + row * c.bytes);
     }

@@ -26,8 +26,10 @@ struct MicroBatch {
   int64_t index = 0;  // among the step's micro_count
   // The dataset index of each row's sample, the same in every epoch; it keys the sample's random numbers.
   std::shared_ptr<const std::vector<int64_t>> samples;
-  Batch batch;          // the dataset's tensors, [rows, shape...]
-  int64_t targets = 0;  // labels that are not kIgnoreIndex; rows where there are no labels
+  Batch batch;  // the dataset's tensors, [rows, shape...]
+  // Labels that are not kIgnoreIndex; rows where there are no labels. Of samples with weights (kSampleWeights) the sum
+  // of these, added in the order of the rows, each as often as the sample has targets.
+  double targets = 0;
 };
 
 struct StepBatch {
@@ -35,7 +37,7 @@ struct StepBatch {
   int64_t samples = 0;              // over all ranks
   int64_t micro_count = 0;          // over all ranks: ceil(samples / batch.micro)
   std::vector<MicroBatch> mine;     // this rank's micro-batches in the order in which it runs them; may be empty
-  int64_t targets = 0;              // in `mine`
+  double targets = 0;               // in `mine`
   int64_t units = 0;                // DataSpec::units of all samples, over all ranks, with their padding
   Cursor next;                      // the position after this step
 };

@@ -60,6 +60,10 @@ Mixup::Mixup(std::shared_ptr<const Dataset> data, double alpha, uint64_t seed)
   require(spec_.input().dtype == DType::kFloat32 && (labels ? labels->shape.rank() == 0 : numbers != nullptr),
           ExitCode::kConfig,
           "data.augment.mixup is set, but it is for images and rows of tables that have one label or number each");
+  require(
+      !spec_.find(kSampleWeights), ExitCode::kConfig,
+      "data.augment.mixup is set, but the samples have weights, which mixtures of two have no rule for: leave it out, "
+      "or import the data without --weight");
   if (!labels) return;
   spec_.tensors.push_back({std::string(kOtherLabels), DType::kInt32, {}});
   spec_.tensors.push_back({std::string(kOtherShare), DType::kInt32, {}});

@@ -118,15 +118,26 @@ Datasets file_part(const std::string& path, const DataOptions& o, uint64_t seed)
   return out;
 }
 
-// Does the validation file hold what the training file does?
-void require_alike(const std::string& path, const Dataset& there, const Dataset& here) {
+std::vector<TensorSpec> without_weights(const DataSpec& spec) {
+  std::vector<TensorSpec> out = spec.tensors;
+  std::erase_if(out, [](const TensorSpec& t) { return t.name == kSampleWeights; });
+  return out;
+}
+
+// Does the validation file hold what the training file does? Only files that are `joined` must both have weights.
+void require_alike(const std::string& path, const Dataset& there, const Dataset& here, bool joined) {
   const DataSpec &a = there.spec(), &b = here.spec();
   const Vocabulary *theirs = there.vocabulary(), *ours = here.vocabulary();
   std::string why;
   if (a.input().name != b.input().name || a.input().shape != b.input().shape)
     why = str("samples are ", a.input().name, " ", a.input().shape, " there and ", b.input().name, " ", b.input().shape,
               " in the others");
-  else if (a.tensors != b.tensors) why = "a sample's targets there are of another shape or type than in the others";
+  else if (joined && bool(a.find(kSampleWeights)) != bool(b.find(kSampleWeights)))
+    why =
+        "samples have weights in some of them and none in others: join them with `lockstep data merge`, where those "
+        "weigh 1";
+  else if (without_weights(a) != without_weights(b))
+    why = "a sample's targets there are of another shape or type than in the others";
   else if (a.vocabulary != b.vocabulary)
     why = str("tokens are below ", a.vocabulary, " there and below ", b.vocabulary, " in the others");
   else if (a.classes != b.classes)
@@ -176,7 +187,7 @@ Datasets joined(const std::vector<Datasets>& parts, const std::vector<std::strin
     for (size_t i = 0; i < parts.size(); ++i) {
       if (!(parts[i].*member)) continue;
       list.push_back(parts[i].*member);
-      require_alike(names[i], *list.back(), *list.front());
+      require_alike(names[i], *list.back(), *list.front(), true);
     }
     if (list.empty()) return nullptr;
     return std::make_shared<Mixture>(std::move(list), std::move(options));
@@ -245,7 +256,7 @@ Datasets file_data(const DataOptions& o, uint64_t seed) {
   out.measured = DataPart::kValidation;
   if (o.measured) return out;
   all.validation = out.validation;
-  require_alike(o.validation_path, *all.validation, *all.train);
+  require_alike(o.validation_path, *all.validation, *all.train, false);
   return all;
 }
 

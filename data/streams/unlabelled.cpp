@@ -10,7 +10,8 @@
 namespace lockstep {
 namespace {
 
-bool is_target(std::string_view name) { return name == kLabels || name == kTargets; }
+// What is only for the loss is left out.
+bool is_target(std::string_view name) { return name == kLabels || name == kTargets || name == kSampleWeights; }
 
 size_t tensor_bytes(const TensorSpec& t) { return static_cast<size_t>(t.shape.numel() * size_of(t.dtype)); }
 

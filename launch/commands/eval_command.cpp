@@ -70,7 +70,8 @@ std::string measured_text(const Datasets& data, const DataOptions& options, cons
              on == "all"     ? "all"
              : on == "train" ? "the training part"
                              : "the validation part",
-             " of ", name);
+             " of ", name,
+             data.validation->spec().find(kSampleWeights) ? "; the loss is the mean by sample weights" : "");
 }
 
 // The model was built for the context of its training; a shorter context uses a part of its parameters.
@@ -169,8 +170,9 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
                     {"step", checkpoint.info.step},
                     {"on", on},
                     {"samples", data.validation->size()},
-                    {"loss", e.loss},
-                    {"targets", e.targets}};
+                    {"loss", e.loss}};
+    if (data.validation->spec().find(kSampleWeights)) line.emplace_back("weight", e.targets);
+    else line.emplace_back("targets", static_cast<int64_t>(e.targets));
     for (auto& [name, value] : e.metrics) line.emplace_back(name, value);
     if (comm.rank() == 0 && !e.warning.empty()) log_warning(e.warning);
     if (comm.rank() == 0) print_out(json_line(line) + "\n");

@@ -71,6 +71,7 @@ void import_json_files(const Arguments& a, const Inputs& inputs, const std::stri
           "data import json: --template says how --messages, or --chosen and --rejected, become a text");
   fields.chat_template = chat;
   fields.label = a.text("label");
+  fields.weight = a.text("weight");
   fields.many_labels = a.has("many-labels");
   if (fields.prompt.empty() && fields.completion.empty() && fields.messages.empty() && fields.text.empty() && !pairs)
     fields.text = "text";
@@ -122,6 +123,9 @@ void import_image_folder(const Arguments& a, const Inputs& inputs, const std::st
   require(counts || how.classes == 0, ExitCode::kUsage,
           "data import images: --classes is for --masks and --boxes of a folder");
   if (!ignored.empty()) how.ignored = a.integer("ignore", 0, 255);
+  how.weight = a.text("weight");
+  require(how.weight.empty() || !how.labels.empty(), ExitCode::kUsage,
+          "data import images: --weight is a column of the table of --labels: name that, too");
   how.encoding = encoding_of(a);
   import_images(inputs[0], output, how, options);
 }
@@ -134,12 +138,13 @@ void import_npy_files(const Arguments& a, const Inputs& inputs, const std::strin
   const ImageLayout layout = axes.empty()     ? ImageLayout::kByShape
                              : axes == "nchw" ? ImageLayout::kChannelsFirst
                                               : ImageLayout::kChannelsLast;
-  if (inputs.size() == 1) return import_npz(inputs[0], samples, labels, output, options, layout);
+  const std::string& weights = a.text("weight");
+  if (inputs.size() == 1) return import_npz(inputs[0], samples, labels, output, options, layout, weights);
   require(inputs.size() == 2, ExitCode::kUsage,
           "data import npy: give the samples, the labels and the output, or one .npz and the output");
   require(samples.empty() && labels.empty(), ExitCode::kUsage,
           "data import npy: --samples and --labels are for a .npz");
-  import_npy(inputs[0], inputs[1], output, options, layout);
+  import_npy(inputs[0], inputs[1], output, options, layout, weights);
 }
 
 std::vector<std::string> names_in(const std::string& list) {
@@ -171,8 +176,10 @@ void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string
     require(a.text("unknown").empty(), ExitCode::kUsage, "data import csv: --unknown is for tables, without --text");
     options.vocabulary = named_vocabulary(a, "csv", options, length_rules(a));
     options.separator = a.text("separator");
+    const std::string &label = a.text("label"), &weight = a.text("weight");
+    require(weight.empty() || !label.empty(), ExitCode::kUsage, "data import csv: --weight needs --label");
     return import_csv_text(inputs[0], output,
-                           {a.text("text"), a.text("label"), a.has("many-labels"), encoding_of(a), delimiter_of(a)},
+                           {a.text("text"), label, a.has("many-labels"), encoding_of(a), delimiter_of(a), weight},
                            options);
   }
   for (const char* other : {"vocabulary", "tokenizer", "separator"})
@@ -186,8 +193,8 @@ void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string
           "leave them out");
   import_csv(inputs[0], output,
              {a.text("label"), a.text("target"), names_in(a.text("categories")), names_in(a.text("leave-out")),
-              a.has("fill-missing"), names_in(a.text("missing")), a.has("many-labels"), encoding_of(a), delimiter_of(a),
-              a.has("decimal-comma"), unknown_is_missing(a)},
+              a.has("fill-missing"), names_in(a.text("missing")), a.has("many-labels"), a.text("weight"),
+              encoding_of(a), delimiter_of(a), a.has("decimal-comma"), unknown_is_missing(a)},
              options);
 }
 
@@ -206,8 +213,8 @@ const ImportFormat kFormats[] = {
      "a record is made of each object of the INPUT files, one a line (JSON lines) or in one list; its fields are named "
      "below",
      import_json_files,
-     {"field", "prompt", "completion", "messages", "chosen", "rejected", "template", "label", "many-labels", "skip-bad",
-      "vocabulary", "tokenizer", "separator", "whole-texts", "threads"}},
+     {"field", "prompt", "completion", "messages", "chosen", "rejected", "template", "label", "weight", "many-labels",
+      "skip-bad", "vocabulary", "tokenizer", "separator", "whole-texts", "threads"}},
     {"llmc",
      "INPUT files hold token ids as llm.c's do (.bin)",
      import_llmc_files,
@@ -220,17 +227,19 @@ const ImportFormat kFormats[] = {
     {"images",
      "INPUT is a folder of PNG and JPEG files; the subfolder that one lies in is its label",
      import_image_folder,
-     {"labels", "encoding", "masks", "palette", "ignore", "boxes", "keep-encoded", "skip-bad", "classes", "threads"}},
+     {"labels", "weight", "encoding", "masks", "palette", "ignore", "boxes", "keep-encoded", "skip-bad", "classes",
+      "threads"}},
     {"csv",
      "INPUT is a table, .csv or .tsv, whose first row names the columns",
      import_csv_file,
-     {"label", "many-labels", "target", "text", "categories", "leave-out", "missing", "encoding", "fill-missing",
-      "delimiter", "decimal-comma", "unknown", "vocabulary", "tokenizer", "separator", "whole-texts", "threads"}},
+     {"label", "weight", "many-labels", "target", "text", "categories", "leave-out", "missing", "encoding",
+      "fill-missing", "delimiter", "decimal-comma", "unknown", "vocabulary", "tokenizer", "separator", "whole-texts",
+      "threads"}},
     {"npy",
      "INPUT is an array of images or features and one of labels or numbers to predict (.npy), or a .npz that holds "
      "both",
      import_npy_files,
-     {"samples", "labels", "layout"}}};
+     {"samples", "labels", "weight", "layout"}}};
 
 // Each begins with the formats that read it, as kFormats lists them.
 std::vector<Option> import_options() {
@@ -287,6 +296,10 @@ std::vector<Option> import_options() {
       {"ignore", "images: the value of a mask's pixels that have no part in loss and metric", "N", ""},
       {"keep-encoded", "images: store files as they are, though all have one size"},
       {"label", "csv, json: the column or field that holds the labels; json: of the texts of --field", "NAME", ""},
+      {"weight",
+       "json, images, csv: the field or column (of images' --labels) that holds each sample's weight, a number of at "
+       "least 0, by which its loss counts; npy: the array of weights in a .npz, or a .npy file",
+       "NAME", ""},
       {"many-labels", "csv, json: more than 1000 different labels are meant, each as a class; else an error"},
       {"target", "csv: the column that holds the numbers to predict, in place of labels", "COLUMN", ""},
       {"text", "csv: the column that holds texts, of which records are made in the place of a table", "COLUMN", ""},

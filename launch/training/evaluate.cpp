@@ -59,8 +59,8 @@ class Sums {
   }
 
   // `at`: the first sample's index in the data.
-  void add(int64_t at, double loss, int64_t targets, const Tensor& output, const Batch& batch) {
-    Row row{static_cast<double>(at), loss, static_cast<double>(targets)};
+  void add(int64_t at, double loss, double targets, const Tensor& output, const Batch& batch) {
+    Row row{static_cast<double>(at), loss, targets};
     for (size_t i = 0; i < metrics_.size(); ++i) {
       const Metric& metric = metrics_[i];
       const MetricSum part = metric.sum ? metric.sum(output, batch) : MetricSum{};
@@ -78,8 +78,8 @@ class Sums {
     Row total(kBeforeMetrics + 2 * metrics_.size());
     for (const Row& row : rows_of_all_ranks(ranks, rows_, total.size()))  // in the order of the samples
       for (size_t i = 1; i < row.size(); ++i) total[i] += row[i];
-    out.targets = static_cast<int64_t>(total[2]);
-    out.loss = total[1] / static_cast<double>(out.targets);
+    out.targets = total[2];
+    out.loss = total[1] / out.targets;
     std::vector<Confusion> confusions(metrics_.size());
     for (size_t i = 0; i < metrics_.size(); ++i)
       if (metrics_[i].count && counts(i)) confusions[i] = confusion_of_all_ranks(ranks, counts_[i]);
@@ -135,7 +135,8 @@ constexpr MicroSchedule kPassSchedule = MicroSchedule::kWaves;
 Batch as_computed(const Batch& batch, DType compute) {
   Batch out;
   for (auto& [name, tensor] : batch.tensors())
-    out.add(name, is_floating(tensor.dtype()) && name != kTargets ? cast(tensor, compute) : tensor);
+    out.add(name,
+            is_floating(tensor.dtype()) && name != kTargets && name != kSampleWeights ? cast(tensor, compute) : tensor);
   return out;
 }
 
@@ -186,7 +187,8 @@ EvalReport evaluate(Task& task, DataParallel& parallel, const Dataset& data, con
       WithRandom random({options.seed, options.step, m.samples});
       return task.output(as_computed(m.batch, options.compute));
     });
-    if (ranks.index == 0) sums.add(step.position, sum(of_all->losses(outputs)).item(), step.samples, outputs, {});
+    if (ranks.index == 0)
+      sums.add(step.position, sum(of_all->losses(outputs)).item(), static_cast<double>(step.samples), outputs, {});
   };
   const auto add_micro_batches = [&](const StepBatch& step) {
     for_each_output(task, parallel, step, options,

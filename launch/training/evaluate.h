@@ -15,8 +15,8 @@
 namespace lockstep {
 
 struct EvalReport {
-  double loss = 0;  // mean over targets
-  int64_t targets = 0;
+  double loss = 0;                                      // mean over targets
+  double targets = 0;                                   // that counted; of samples with weights the sum of these
   std::vector<std::pair<std::string, double>> metrics;  // those that apply, in the order of the options
   Confusion confusion;  // of the last metric that counts predictions; empty where there is none
   std::string warning;  // where all predictions are of one class though the labels have several; else empty
@@ -49,7 +49,8 @@ using UseOutput = std::function<void(const Tensor& output, const Batch& batch, c
 void for_each_output(Task& task, DataParallel& parallel, const StepBatch& step, const EvalOptions& options,
                      const UseOutput& use);
 
-// A batch as the model reads it: floating-point tensors, but not "targets", in the type that it computes in.
+// A batch as the model reads it: floating-point tensors, but not "targets" and "sample_weights", in the type that it
+// computes in.
 Batch as_computed(const Batch& batch, DType compute);
 
 }  // namespace lockstep

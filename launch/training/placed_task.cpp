@@ -36,6 +36,7 @@ PlacedTask::PlacedTask(const Settings& settings, const Datasets& data, Communica
   fail_together(comm_, [&] {
     task_ = build_task(settings_, shapes, texts_of(data_.train->vocabulary()));
     metrics();  // refuses names that are not there
+    require_weighed();
   });
   describe();
   fail_together(comm_, [&] { place(); });
@@ -115,28 +116,41 @@ void PlacedTask::preflight() const {
   throw Error(ExitCode::kRanksDisagree, text);
 }
 
+// Else the losses would be added without weights, and their sum divided by that of the weights.
+void PlacedTask::require_weighed() const {
+  for (const auto& part : {data_.train, data_.validation})
+    require(!part || !part->spec().find(kSampleWeights) || task_->weighs_samples(), ExitCode::kConfig,
+            settings_.config.place("data.path"), ": its samples have weights, of which the loss of ",
+            settings_.model_name, " makes no use: import the data without --weight");
+}
+
 // A loss of no targets at all would be 0. Nearly always the first sample has one, so this reads no more than that.
 void PlacedTask::require_targets(Use use) const {
   if (comm_.rank() != 0 || !current_device().has_bytes()) return;
   const auto look = [&](const Dataset& part, const char* name) {
     const DataSpec& spec = part.spec();
-    const TensorSpec* labels = spec.find(kLabels);
-    if (!labels) return;
+    const TensorSpec *labels = spec.find(kLabels), *weights = spec.find(kSampleWeights);
+    if (!labels && !weights) return;
     std::vector<std::vector<uint8_t>> memory;
     std::vector<void*> sample;
     for (const TensorSpec& one : spec.tensors) {
       memory.emplace_back(static_cast<size_t>(one.shape.numel() * size_of(one.dtype)));
       sample.push_back(memory.back().data());
     }
-    const auto* target = static_cast<const int32_t*>(sample[static_cast<size_t>(labels - spec.tensors.data())]);
+    const auto at = [&](const TensorSpec* one) { return sample[static_cast<size_t>(one - spec.tensors.data())]; };
+    const auto* target = labels ? static_cast<const int32_t*>(at(labels)) : nullptr;
+    const auto* weight = weights ? static_cast<const float*>(at(weights)) : nullptr;
     for (int64_t i = 0; i < part.size(); ++i) {
       part.read(0, i, sample);
-      if (std::any_of(target, target + spec.targets(), [](int32_t t) { return t != kIgnoreIndex; })) return;
+      const bool counts =
+          !target || std::any_of(target, target + spec.targets(), [](int32_t t) { return t != kIgnoreIndex; });
+      if (counts && (!weight || *weight > 0)) return;
     }
-    const bool text = spec.unit == "tokens";
-    throw Error(ExitCode::kConfig, str(settings_.config.place(text ? "data.ignore_tokens" : "data.path"),
-                                       ": no target counts in the ", name, " of the data, ", part.size(),
-                                       " samples: there is no loss", text ? "; ignore fewer tokens" : ""));
+    const bool text = spec.unit == "tokens" && !weight;
+    throw Error(ExitCode::kConfig,
+                str(settings_.config.place(text ? "data.ignore_tokens" : "data.path"), ": no target counts in the ",
+                    name, " of the data, ", part.size(), weight ? " samples, whose weights are 0" : " samples",
+                    ": there is no loss", text ? "; ignore fewer tokens" : ""));
   };
   const bool measures = use == Use::kMeasure;
   if (!measures) look(*data_.train, "training part");

@@ -22,7 +22,8 @@ class PlacedTask {
   enum class Use { kTrain, kMeasure };
   // Builds everything; all ranks compare version, configuration, parameters and data, and a difference throws
   // ExitCode::kRanksDisagree naming keys and ranks. Collective. `shapes`: what the model is built for. Throws
-  // ExitCode::kConfig where task, model and data do not fit, or no target counts in a part of the data that is used.
+  // ExitCode::kConfig where task, model and data do not fit, samples have weights that the task does not take, or no
+  // target counts in a part of the data that is used.
   PlacedTask(const Settings& settings, const Datasets& data, Communicator& comm, const TaskSpec& shapes, Use use);
 
   Task& task() { return *task_; }
@@ -57,6 +58,7 @@ class PlacedTask {
   void describe();
   void place();
   void preflight() const;
+  void require_weighed() const;
   void require_targets(Use use) const;
   void require_tokenizer_of_folder() const;  // whose ids must mean what the data's mean
   void read_init(bool trained);

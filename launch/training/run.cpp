@@ -127,6 +127,8 @@ void Run::observe(const RunStart& options) {
       trainer_.info().isa, ", steps ", trainer_.steps_done(), " to ", settings_.train.steps,
       settings_.train.length.empty() ? "" : " (", settings_.train.length, settings_.train.length.empty() ? "" : ")",
       ", into ", dir_->paths().dir));
+  if (trainer_.weighs_samples())
+    log_info("the data has sample weights: the loss is the mean by them, the metrics have none");
 }
 
 int Run::go() {

@@ -155,9 +155,11 @@ StepReport Trainer::finish() {
   // The mean of nothing is no loss of 0. A whole part without targets was refused before the first step.
   if (report.result.targets == 0 && current_device().has_bytes()) {
     report.result.loss = std::numeric_limits<double>::quiet_NaN();
-    if (comm_.rank() == 0)
-      log_warning(str("step ", report.step, ": none of its ", report.items, " targets counts (",
-                      settings_.config.place("data.ignore_tokens"), "): it has no loss and no gradient"));
+    const std::string none =
+        weighs_samples()
+            ? str("the weights of its samples add up to 0 (", settings_.config.place("data.path"))
+            : str("none of its ", report.items, " targets counts (", settings_.config.place("data.ignore_tokens"));
+    if (comm_.rank() == 0) log_warning(str("step ", report.step, ": ", none, "): it has no loss and no gradient"));
   }
   const bool finite = report.result.finite;
   loss_scale_.update(finite);

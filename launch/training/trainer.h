@@ -61,6 +61,7 @@ class Trainer {
   // number of ranks. Collective.
   EvalReport evaluate();
   bool has_validation() const { return data_.validation != nullptr; }
+  bool weighs_samples() const { return data_.train->spec().find(kSampleWeights) != nullptr; }
 
   // All state of `checkpoint`; refuses (kBadData, kConfig) another model, other data or other mathematics. Collective.
   void resume(const Checkpoint& checkpoint);

@@ -191,6 +191,22 @@ std::vector<OpCase> op_cases() {
                  {r({4, 7}, 1, -3, 3), indices({3, kIgnoreIndex, 1, 6}, {4})},
                  1e-6,
                  3});
+  c.push_back({"weighted_cross_entropy_of_rows",
+               [](const Inputs& x) {
+                 const Tensor rows = Tensor::of<float>({0.5f, 2, 0, 3}, {4});
+                 const Tensor both = weighted_cross_entropy(
+                     x[0], x[1], Tensor::of<float>({1, 2.5f, 0, 0.5f, 1, 1, 3}, {7}), kIgnoreIndex, 0.1, rows);
+                 return add(both, weighted_cross_entropy(x[0], x[1], {}, kIgnoreIndex, 0, rows));
+               },
+               {r({4, 7}, 1, -3, 3), indices({3, kIgnoreIndex, 1, 6}, {4})},
+               1e-6,
+               3});
+  c.push_back({"weighted_squares",
+               [](const Inputs& x) {
+                 const Tensor weights = Tensor::of<float>({0.5f, 2, 0, 3, 1}, {5});
+                 return add(mse_loss(x[0], x[1], weights), huber_loss(x[0], x[1], 0.75, weights));
+               },
+               {r({5}, 1), r({5}, 2)}});
   c.push_back({"dice_loss",
                [](const Inputs& x) { return dice_loss(x[0], x[1]); },
                {r({3, 2, 5}, 1, 0.05, 0.95), r({3, 2, 5}, 2, 0, 1)},

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/autograd/node.h"
 #include "core/base/ignore_index.h"
 #include "core/models/gan.h"
@@ -108,6 +110,84 @@ TEST(LabelTasks, WeighClassesInTrainingOnly) {
     EXPECT_NEAR(weighted->loss_of(logits, batch).item(), 0.5 * of(0, 2) + 3 * of(1, 0), 1e-6);
     weighted->module().eval();
     EXPECT_EQ(weighted->loss_of(logits, batch).item(), cross_entropy(logits, batch[kLabels]).item());
+  }
+}
+
+// The loss of a row of logits with label smoothing, in fp64.
+double smoothed_loss(const std::vector<double>& row, size_t label, double smoothing) {
+  double sum = 0, mean = 0;
+  for (double x : row) sum += std::exp(x), mean += x / static_cast<double>(row.size());
+  return std::log(sum) - (1 - smoothing) * row[label] - smoothing * mean;
+}
+
+TEST(SampleWeights, MultiplyTheLossOfEachSampleBesideThatOfItsClass) {
+  const std::vector<std::vector<double>> rows = {{0.5, -1, 2}, {1, 0, -0.25}, {3, 1, 2}, {0, 0.5, 1}};
+  const Tensor logits = Tensor::of<float>({0.5f, -1, 2, 1, 0, -0.25f, 3, 1, 2, 0, 0.5f, 1}, {4, 3});
+  const std::vector<int32_t> labels = {2, 0, kIgnoreIndex, 1};
+  const std::vector<float> weights = {0.5f, 2.25f, 7, 0};
+  const std::vector<double> of_classes = {3, 1, 0.5};
+  Batch batch = batch_of("x", Tensor::full({4, 2}, 1), Tensor::of(labels, {4}));
+  batch.add(std::string(kSampleWeights), Tensor::of(weights, {4}));
+  const auto expected = [&](double smoothing, bool with_classes) {
+    double out = 0;
+    for (size_t i : {0, 1, 3}) {
+      const auto label = static_cast<size_t>(labels[i]);
+      out += weights[i] * (with_classes ? of_classes[label] : 1) * smoothed_loss(rows[i], label, smoothing);
+    }
+    return out;
+  };
+  for (const double smoothing : {0.0, 0.2})
+    for (const bool with_classes : {false, true}) {
+      const auto classify =
+          task("classify", placed<Mlp>(MlpOptions{.hidden = {}}, TaskSpec{{2}, 3}),
+               {.label_smoothing = smoothing, .class_weights = with_classes ? of_classes : std::vector<double>()});
+      EXPECT_TRUE(classify->weighs_samples());
+      EXPECT_NEAR(classify->loss_of(logits, batch).item(), expected(smoothing, with_classes), 1e-6);
+      classify->module().eval();
+      EXPECT_NEAR(classify->loss_of(logits, batch).item(), expected(0, false), 1e-6) << "they stay in evaluations";
+    }
+  // Weights of 1 change nothing, and 2 is as having the sample twice.
+  const auto plain = task("classify", placed<Mlp>(MlpOptions{.hidden = {}}, TaskSpec{{2}, 3}));
+  const auto loss = [&](const std::vector<int32_t>& of, const Tensor& output, const std::vector<float>& by) {
+    Batch b = batch_of("x", Tensor::full({output.dim(0), 2}, 1), Tensor::of(of, {output.dim(0)}));
+    if (!by.empty()) b.add(std::string(kSampleWeights), Tensor::of(by, {output.dim(0)}));
+    return plain->loss_of(output, b).item();
+  };
+  EXPECT_EQ(loss(labels, logits, {1, 1, 1, 1}), loss(labels, logits, {}));
+  const Tensor two = logits.slice(0, 0, 2), twice = concat({two, two.slice(0, 1, 2)}, 0);
+  EXPECT_NEAR(loss({2, 0}, two, {1, 2}), loss({2, 0, 0}, twice, {}), 1e-6);
+  const auto unet = task("segment", placed<Unet>(UnetOptions{.levels = 1, .width = 2}, TaskSpec{{8, 8, 1}, 3}));
+  EXPECT_FALSE(unet->weighs_samples());
+}
+
+TEST(SampleWeights, MultiplyTheDistancesOfARegression) {
+  const TaskSpec data{.input = {1}, .classes = 1, .regression = true};
+  const std::vector<double> output = {1, 2, 3, -2}, targets = {0.5, -1, 4, -2.25}, weights = {0.5, 3, 0, 2};
+  const auto column = [](const std::vector<double>& values) {
+    return Tensor::of(std::vector<float>(values.begin(), values.end()), {std::ssize(values)});
+  };
+  for (const double delta : {0.0, 0.75}) {
+    const auto regress =
+        task("regress", placed<Mlp>(MlpOptions{.hidden = {}}, data), {.data = data, .huber_delta = delta});
+    EXPECT_TRUE(regress->weighs_samples());
+    double expected = 0;
+    for (size_t i = 0; i < output.size(); ++i) {
+      const double d = std::abs(output[i] - targets[i]);
+      expected += weights[i] * (delta == 0 ? d * d : d <= delta ? d * d / 2 : delta * (d - delta / 2));
+    }
+    // The loss, and its gradient by the output.
+    const auto learnt = [&](const std::vector<double>& by) {
+      Tensor x = column(output);
+      require_grad(x);
+      Batch batch;
+      batch.add(std::string(kTargets), column(targets));
+      if (!by.empty()) batch.add(std::string(kSampleWeights), column(by));
+      const Tensor loss = regress->loss_of(x, batch);
+      backward(loss);
+      return std::pair(loss.item(), grad_of(x).to_vector());
+    };
+    EXPECT_NEAR(learnt(weights).first, expected, 1e-6);
+    EXPECT_EQ(learnt({1, 1, 1, 1}), learnt({})) << "the same bits";
   }
 }
 

@@ -261,6 +261,24 @@ TEST_F(ImagesTest, TakesLabelsFromATable) {
   const auto file = open_dataset_file(out_, 1 << 20);
   EXPECT_EQ(file->header.class_names, (std::vector<std::string>{"9", "10"})) << "as numbers";
   EXPECT_EQ(file->header.images[0], 2);
+  EXPECT_TRUE(file->weights.empty());
+}
+
+TEST_F(ImagesTest, TakesWeightsFromTheTableOfLabels) {
+  put_images();
+  const std::string table = folder_ / "labels.csv";
+  const ImageOptions how{.labels = table, .weight = "trust"};
+  write_file(table, "label,trust,file\n10,0.25,cat/0.png\n9,3,dog/1.png\n");
+  import_images(in_, out_, how);
+  const auto file = open_dataset_file(out_, 1 << 20);
+  ASSERT_EQ(file->labels.size(), 2u);
+  for (int64_t i = 0; i < 2; ++i) EXPECT_EQ(file->weight_of(i), file->labels[static_cast<size_t>(i)] == 0 ? 3 : 0.25f);
+  write_file(table, "label,trust,file\n10,0.25,cat/0.png\n9,none,dog/1.png\n");
+  expect_error(ExitCode::kBadData, {"labels.csv:3: column 'trust' holds 'none', which is no weight"},
+               [&] { import_images(in_, out_, how, {.force = true}); });
+  write_file(table, "label,file\n10,cat/0.png\n");
+  expect_error(ExitCode::kBadData, {"labels.csv:1: has no column 'trust'", "'trust' for --weight"},
+               [&] { import_images(in_, out_, how, {.force = true}); });
 }
 
 TEST_F(ImagesTest, LinksToFoldersAreClassesAndNothingWithinThem) {

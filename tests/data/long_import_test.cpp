@@ -258,18 +258,20 @@ TEST_F(LongImport, OfJsonLinesAndTables) {
   const std::string lines = put("a.jsonl", json_lines(1500)), zipped = put_gzip("b.gz", json_lines(1000));
   const auto pairs = make_pairs(folder_ / "");
   const Import json = [&](const ImportOptions& o) {
-    import_json({lines, zipped}, out_, {.text = "text", .label = "id"}, 0, with(o, pairs, "<|end|>"));
+    import_json({lines, zipped}, out_, {.text = "text", .label = "id", .weight = "id"}, 0, with(o, pairs, "<|end|>"));
   };
   expect_same_at_any_threads(json);
   expect_same_after_kills(json);
-  std::string table = "review,other,label\n";
+  std::string table = "review,weight,label\n";
   for (int i = 0; i < 4000; ++i) {
     std::string text = odd_text(static_cast<size_t>(i % 11 ? 500 : 0), static_cast<unsigned>(i));
     for (size_t at = 0; (at = text.find('"', at)) != text.npos; at += 2) text.insert(at, 1, '"');
-    table += str("\"", text, "\",x,", i % 3 ? "good" : "bad", "\n");
+    table += str("\"", text, "\",", i % 5, ",", i % 3 ? "good" : "bad", "\n");
   }
   const std::string csv = put("t.csv", table);
-  const Import texts = [&](const ImportOptions& o) { import_csv_text(csv, out_, {"review", "label"}, with(o, pairs)); };
+  const Import texts = [&](const ImportOptions& o) {
+    import_csv_text(csv, out_, {.text = "review", .label = "label", .weight = "weight"}, with(o, pairs));
+  };
   expect_same_at_any_threads(texts);
   expect_same_after_kills(texts);
 }

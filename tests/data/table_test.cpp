@@ -524,6 +524,19 @@ TEST_F(TableTest, ArraysOfNumPyBecomeImagesOrFeatures) {
   import(npy("<f8", "2, 3", bytes_of<double>({1, 5, -2, 3, 5, 2})), npy("<f4", "2,", bytes_of<float>({0.5f, -1.5f})));
   EXPECT_EQ(inspect_dataset(out_).target_mean, -0.5);
   EXPECT_EQ(inspect_dataset(out_).target_std, 1);
+  const std::string w = folder_ / "w.npy";
+  write_file(x, npy("<f4", "2, 1", bytes_of<float>({1, 2}))), write_file(y, two);
+  write_file(w, npy("<f8", "2, 1", bytes_of<double>({0.5, 3})));
+  import_npy(x, y, out_, {.force = true}, ImageLayout::kByShape, w);
+  EXPECT_EQ(open_dataset_file(out_, 0)->weights, (std::vector<float>{0.5f, 3}));
+  for (const auto& [bad, why] :
+       {std::pair(npy("<f8", "2,", bytes_of<double>({1, -3})), "weight 1 is -3, which is no weight"),
+        std::pair(npy("<f8", "1,", bytes_of<double>({1})), "one for each of 2 samples")}) {
+    write_file(w, bad);
+    expect_error(ExitCode::kBadData, {"w.npy", why},
+                 [&] { import_npy(x, y, out_, {.force = true}, ImageLayout::kByShape, w); });
+  }
+  std::filesystem::remove(w);
   // Large numbers keep their differences, of integers and of floating-point numbers.
   for (const bool integers : {true, false}) {
     std::vector<int64_t> whole;
@@ -632,6 +645,11 @@ TEST_F(TableTest, ArraysOfAnArchiveAreChosenByName) {
   EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{-1}, {1}}));
   import({{"pixels.npy", images}, { "digit.npy", labels }}, "pixels", "digit");
   EXPECT_EQ(samples().size(), 2u);
+  import({{"x.npy", features}, {"y.npy", labels}, { "w.npy", npy("<f4", "2,", bytes_of<float>({2, 0})) }});
+  import_npz(path, "", "", out_, {.force = true}, ImageLayout::kByShape, "w");
+  EXPECT_EQ(open_dataset_file(out_, 0)->weights, (std::vector<float>{2, 0}));
+  expect_error(ExitCode::kBadData, {"d.npz: holds no array v"},
+               [&] { import_npz(path, "", "", out_, {.force = true}, ImageLayout::kByShape, "v"); });
   std::filesystem::remove(out_);
   const auto refuse_archive = [&](std::initializer_list<std::string> parts,
                                   const std::map<std::string, std::string>& arrays, const std::string& x = "") {

@@ -17,9 +17,10 @@ namespace {
 // Points of the plane with a weight each; the label says whether x > y.
 class Points final : public Dataset {
  public:
-  explicit Points(int64_t size) : size_(size) {
+  Points(int64_t size, bool of_samples) : size_(size) {
     spec_.tensors = {
         {"points", DType::kFloat32, {2}}, {"weights", DType::kFloat32, {}}, {std::string(kLabels), DType::kInt32, {}}};
+    if (of_samples) spec_.tensors.push_back({std::string(kSampleWeights), DType::kFloat32, {}});
     spec_.classes = 2;
     spec_.unit = "points";
   }
@@ -33,6 +34,7 @@ class Points final : public Dataset {
     point[1] = static_cast<float>(index * 53 % 103) / 103;
     *static_cast<float*>(sample[1]) = index % 2 == 0 ? 1.0f : 0.5f;
     *static_cast<int32_t*>(sample[2]) = point[0] > point[1];
+    if (sample.size() > 3) *static_cast<float*>(sample[3]) = 1;
   }
 
  private:
@@ -43,17 +45,19 @@ class Points final : public Dataset {
 class PointsSource final : public DataSource {
  public:
   std::vector<Field> options(DataOptions&) override {
-    return {field("points", points_, "how many points").at_least(2)};
+    return {field("points", points_, "how many points").at_least(2),
+            field("weigh", weigh_, "whether they have sample weights")};
   }
   Datasets open(const DataOptions&, uint64_t) const override {
     Datasets d;
-    d.train = std::make_shared<Points>(points_);
-    d.validation = std::make_shared<Points>(points_ / 2);
+    d.train = std::make_shared<Points>(points_, weigh_);
+    d.validation = std::make_shared<Points>(points_ / 2, false);
     return d;
   }
 
  private:
   int64_t points_ = 64;
+  bool weigh_ = false;
 };
 
 struct WeightedOptions {
@@ -224,6 +228,13 @@ TEST(OwnKinds, RefuseWhatDoesNotFit) {
   says(refusal([] { settings_for(1, "schedule.name=halvin"); }),
        "constant | linear | cosine | step | stable | inverse_root | restarts | one_cycle | halving");
   says(refusal([] { settings_for(1, "data.points=1"); }), "data.points");
+  // A task that does not say that it weighs samples.
+  const auto weighing = settings_for(1, "data.weigh=true");
+  SharedData weighed(*weighing);
+  testing::run_ranks(1, [&](Communicator& comm) {
+    says(refusal([&] { Trainer(*weighing, weighed.open(comm), comm); }),
+         "its samples have weights, of which the loss of weighted makes no use");
+  });
   // A model that reads other tensors than the data has.
   ConfigTree tree = ConfigTree::parse(
       "model: {name: weighted}\ndata: {name: synthetic_images, threads: 0}\nbatch: {global: 4, micro: 4}\n",

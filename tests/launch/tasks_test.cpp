@@ -7,6 +7,7 @@
 #include "core/nn/layers.h"
 #include "core/ops/ops.h"
 #include "core/tasks/model_task.h"
+#include "launch/training/evaluate.h"
 #include "launch/training/run.h"
 #include "tests/support/files.h"
 #include "tests/support/trained_run.h"
@@ -181,6 +182,15 @@ TEST(Tasks, AreOfThisProgram) {
     EXPECT_EQ(e.code(), ExitCode::kConfig);
     EXPECT_NE(std::string(e.what()).find("own.yaml:1"), std::string::npos) << e.what();
   }
+}
+
+TEST(Batches, KeepTargetsAndWeightsInFp32) {
+  Batch batch;
+  for (const std::string_view name : {std::string_view("features"), kTargets, kSampleWeights})
+    batch.add(std::string(name), Tensor::of<float>({1.001f}, {1}));
+  const Batch computed = as_computed(batch, DType::kBFloat16);
+  EXPECT_EQ(computed["features"].dtype(), DType::kBFloat16);
+  for (const std::string_view name : {kTargets, kSampleWeights}) EXPECT_EQ(computed[name].item(), 1.001f);
 }
 
 }  // namespace

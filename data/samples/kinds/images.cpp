@@ -63,6 +63,10 @@ class ImageKind final : public LabelledKind {
     out.text = str("image ", index, ", ", image.height, " x ", image.width);
     out.json = {{"height", image.height}, {"width", image.width}, {"channels", image.channels}};
     out.text += sample_target(image.target).shown(image, out.json);
+    if (!file->weights.empty()) {
+      out.text += str(", weight ", file->weight_of(index));
+      out.json.emplace_back("weight", double{file->weight_of(index)});
+    }
     out.png = image.png;
     return out;
   }

@@ -36,6 +36,7 @@ void LabelledKind::read_header(const Hdf5File& file, const std::string& stored, 
   read_rows(file, stored, h);
   h.target = target_in(file, has_pixels());
   sample_target(h.target).read_header(file, words().samples, h);
+  read_weights_header(file, h.images[0], words().samples, h);
   h.mean = file.doubles_attribute(rows, "mean");
   h.stddev = file.doubles_attribute(rows, "std");
   if (!has_pixels() && file.has_attribute(rows, "offset")) {
@@ -62,6 +63,7 @@ void LabelledKind::write_header(Hdf5File& file, const DatasetHeader& h) const {
   write_classes(file, h);
   write_rows(file, h);
   if (!h.target_parts.hashes.empty()) write_hashes(file, target.words().ends, h.target_parts.hashes);
+  write_weights_header(file, h);
   write_text(file, "columns", h.columns);
 }
 
@@ -70,7 +72,7 @@ void LabelledKind::hash(const DatasetHeader& h, Hasher128& hasher) const {
   auto add = [&](const auto& list) { hasher.update(list.data(), list.size() * sizeof list[0]); };
   add(identity_text(h));
   add(target.identity_text(h));
-  add(std::string("\n"));
+  add(std::string(h.weight_hashes.empty() ? "\n" : " weights\n"));
   add(h.mean);
   add(h.stddev);
   add(h.offset);
@@ -79,11 +81,15 @@ void LabelledKind::hash(const DatasetHeader& h, Hasher128& hasher) const {
   add(h.label_hashes);
   add(h.target_parts.hashes);
   target.hash(h, hasher);
+  add(h.weight_hashes);
 }
 
 std::vector<StoredList> LabelledKind::lists(const DatasetHeader& h) const {
   const SampleTarget::Words& target = sample_target(h.target).words();
-  return {{"ends", &h.files.hashes}, {target.dataset, &h.label_hashes}, {target.ends, &h.target_parts.hashes}};
+  return {{"ends", &h.files.hashes},
+          {target.dataset, &h.label_hashes},
+          {target.ends, &h.target_parts.hashes},
+          {std::string(kSampleWeights), &h.weight_hashes}};
 }
 
 void LabelledKind::open_rows(RowSource rows, int64_t memory_bytes, DatasetFile& out) const {
@@ -96,6 +102,7 @@ void LabelledKind::open(const std::shared_ptr<const Hdf5File>& file, int64_t mem
   open_rows(stored_rows(file, words().rows), memory_bytes - for_targets, out);
   open_ends(file, out);
   target.open(file, for_targets, words().sample, out);
+  open_weights(file, words().sample, out);
 }
 
 void open_labelled(RowSource rows, RowSource labels, int64_t memory_bytes, DatasetFile& out) {
@@ -109,6 +116,7 @@ void LabelledKind::cut(DatasetFile& file, int64_t samples) const {
   h.hashes = hashes_of_first(*file.rows, h.hashes, h.files.of(IndexRange{0, samples}).end, rows_per_chunk(h));
   h.images[0] = samples;
   sample_target(h.target).cut(file, samples);
+  cut_weights(file, samples);
   if (!h.files.ends.empty()) cut_ends(h.files, samples);
 }
 
@@ -222,6 +230,7 @@ void LabelledCopy::append(const std::shared_ptr<const DatasetFile>& from, IndexR
                           const std::vector<int32_t>& labels) {
   const DatasetFile& file = *from;
   targets_->append(file, samples, labels);
+  for (int64_t i = samples.begin; i < samples.end; ++i) weights_.push_back(file.weight_of(i));
   for (int64_t i = samples.begin; header_.encoded && i < samples.end; ++i) parts_.add(file.header.files.of(i).size());
   file.rows->visit(file.header.files.of(samples), [&](IndexRange piece, const uint8_t* bytes) {
     bytes = moved(file.header, bytes, piece.size());
@@ -235,6 +244,7 @@ void LabelledCopy::close() {
   header_.hashes = rows_.finish();
   if (measures_) set_moments(header_);
   targets_->close(file_, measures_, header_);
+  write_weights(file_, weights_, header_);
   if (header_.encoded) header_.files.hashes = write_ends(file_, "ends", parts_.ends);
   write_dataset_header(file_, header_);
   file_.close();

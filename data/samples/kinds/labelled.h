@@ -68,6 +68,7 @@ class LabelledCopy : public SampleWriter {
   PartialOutput pending_;
   Hdf5File file_;
   std::unique_ptr<TargetCopy> targets_;
+  std::vector<float> weights_;  // of the samples
   DatasetHeader header_;
   ChunkWriter rows_;
   bool measures_;

@@ -103,7 +103,8 @@ class TokenCopy final : public SampleWriter {
     int64_t record = samples.begin;
     visit_records(*file, records_of(file->header, samples), [&](IndexRange tokens) {
       copy(source, tokens);
-      if (file->header.records.labelled) writer_.end_record(label_of(*file, record++, labels));
+      if (file->header.records.labelled)
+        writer_.end_record(label_of(*file, record, labels), file->weight_of(record)), ++record;
       else writer_.end_record();
     });
   }
@@ -144,7 +145,7 @@ void cut_text(DatasetFile& file, int64_t samples) {
     h.records.end_hashes = hashes_of_first(*file.record_ends, h.records.end_hashes, records, tokens_per_chunk());
     h.records.count = records;
   }
-  if (h.records.labelled) cut_labels(file, samples);
+  if (h.records.labelled) cut_labels(file, samples), cut_weights(file, samples);
   h.hashes = hashes_of_first(*file.rows, h.hashes, h.tokens, rows_per_chunk(h));
   if (file.targets && all_ones(*file.targets, h.tokens)) {  // then nobody stores them
     file.targets.reset();
@@ -179,7 +180,9 @@ class TextKind final : public SampleKind {
             ": vocabulary_size is ", h.vocabulary_size, ", but the vocabulary has ",
             h.vocabulary ? h.vocabulary->size() : 0, " entries");
     h.records = read_records_header(file, h.tokens);
-    if (h.records.labelled) read_classes(file, h.records.count, "records", h);
+    if (!h.records.labelled) return;
+    read_classes(file, h.records.count, "records", h);
+    read_weights_header(file, h.records.count, "records", h);
   }
 
   void write_header(Hdf5File& file, const DatasetHeader& h) const override {
@@ -187,7 +190,7 @@ class TextKind final : public SampleKind {
     file.set_attribute("", "vocabulary_size", h.vocabulary_size);
     if (h.records.count > 0) write_hashes(file, "record_ends", h.records.end_hashes);
     if (!h.records.target_hashes.empty()) write_hashes(file, "targets", h.records.target_hashes);
-    if (h.records.labelled) write_classes(file, h);
+    if (h.records.labelled) write_classes(file, h), write_weights_header(file, h);
     if (h.records.paired) file.set_attribute("", "pairs", int64_t{1});
     if (h.vocabulary && h.vocabulary->level() == TextLevel::kChar)
       file.write_all("vocabulary", StoredType::kUInt32, {h.vocabulary_size}, h.vocabulary->code_points().data());
@@ -200,17 +203,22 @@ class TextKind final : public SampleKind {
     const RecordsHeader& r = h.records;
     add(str("tokens ", h.tokens, " level ", h.level(), " vocabulary ", h.vocabulary_size,
             r.count > 0 ? str(" records ", r.count, " targets ", !r.target_hashes.empty()) : "",
-            r.paired ? " pairs" : "", r.labelled ? str(" classes ", h.classes) : "", "\n"));
+            r.paired ? " pairs" : "", r.labelled ? str(" classes ", h.classes) : "",
+            h.weight_hashes.empty() ? "" : " weights", "\n"));
     if (h.vocabulary) add(h.vocabulary->code_points());
     if (const std::string* text = tokenizer_of(h.vocabulary.get())) add(*text);
     add(h.hashes);
     add(r.end_hashes);
     add(r.target_hashes);
     add(h.label_hashes);
+    add(h.weight_hashes);
   }
 
   std::vector<StoredList> lists(const DatasetHeader& h) const override {
-    return {{"record_ends", &h.records.end_hashes}, {"targets", &h.records.target_hashes}, {"labels", &h.label_hashes}};
+    return {{"record_ends", &h.records.end_hashes},
+            {"targets", &h.records.target_hashes},
+            {"labels", &h.label_hashes},
+            {std::string(kSampleWeights), &h.weight_hashes}};
   }
   int64_t samples(const DatasetHeader& h) const override {
     return h.records.count > 0 ? h.records.count / (h.records.paired ? 2 : 1) : h.tokens;
@@ -220,7 +228,9 @@ class TextKind final : public SampleKind {
   void open(const std::shared_ptr<const Hdf5File>& file, int64_t memory_bytes, DatasetFile& out) const override {
     out.rows = open_tokens(file, out.header, memory_bytes);
     open_records(file, memory_bytes, out);
-    if (out.header.records.labelled) out.labels = read_labels(stored_rows(file, "labels"), out.header, "record");
+    if (!out.header.records.labelled) return;
+    out.labels = read_labels(stored_rows(file, "labels"), out.header, "record");
+    open_weights(file, "record", out);
   }
   void cut(DatasetFile& file, int64_t samples) const override { cut_text(file, samples); }
   std::unique_ptr<SampleWriter> writer(NewDataset dataset) const override {
