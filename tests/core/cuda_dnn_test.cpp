@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/partition.h"
+#include "core/device/cuda/attention_portions.h"
 #include "core/device/cuda/choices.h"
 #include "core/device/cuda/switches.h"
 #include "core/device/thread_pool.h"
@@ -108,6 +109,10 @@ TEST_F(CudaDnn, HeadsStayTogetherWhereAPortionWouldNotBeAligned) {
   attention_score_bytes() = 1;
   expect_equal(a);
   EXPECT_EQ(count(fake_dnn().ran, "attention's gradient"), 1);
+  a = attention_args(5, 3, 3);
+  a.time -= 1;  // so do samples, but for four of them
+  expect_equal(a);
+  EXPECT_EQ(count(fake_dnn().ran, "attention's gradient"), 1 + 2);
 }
 
 TEST_F(CudaDnn, WithoutTheChosenNodeTheCompositeOneServes) {

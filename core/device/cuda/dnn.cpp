@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "core/base/partition.h"
+#include "core/device/cuda/attention_portions.h"
 #include "core/device/cuda/choices.h"
 #include "core/device/cuda/idle_handles.h"
 #include "core/device/cuda/patch_conv.h"
@@ -358,11 +359,6 @@ struct HeadSizes {
 HeadSizes query_sizes(const AttentionArgs& a) { return {a.heads, a.time}; }
 HeadSizes key_sizes(const AttentionArgs& a) { return {a.kv_heads, a.key_time()}; }
 
-// Heads of the arguments: all, or some of one sample, whose outputs lie among those of all.
-struct HeadGroup : AttentionArgs {
-  int64_t width = 0;  // elements from one row of y and dy to the next
-};
-
 // [batch, heads, time, dim] as it lies in memory.
 Tensor_attributes head_attributes(Name name, const AttentionArgs& a, const HeadSizes& s, int64_t stride) {
   return Tensor_attributes()
@@ -499,44 +495,6 @@ bool is_ours(CudaQueue& queue, Kind kind, const HeadGroup& a) {
 
 bool is_empty(const AttentionArgs& a) { return a.batch * a.time * a.heads * a.dim == 0; }
 
-HeadGroup all_heads(const AttentionArgs& a) { return {a, a.heads * a.dim}; }
-
-// The deterministic backward pass keeps the gradients of all scores that it takes at once: of some samples, or of some
-// heads of one. Even parts, so that few shapes arise, in steps that keep the next one aligned.
-struct Portions {
-  int64_t samples, kv_heads;
-};
-Portions portions_of(const AttentionArgs& a) {
-  const int64_t of_head = round_up(a.time, 128) * round_up(a.key_time(), 128) * size_of(a.dtype);
-  const auto even = [](int64_t count, int64_t bytes_each) {
-    const int64_t fit = std::max<int64_t>(attention_score_bytes() / bytes_each, 1);
-    return ceil_div(count, ceil_div(count, fit));
-  };
-  const int64_t samples = even(a.batch, a.heads * of_head);
-  if (samples > 1 || a.heads * of_head <= attention_score_bytes())
-    return {a.heads * a.time % 4 == 0 ? samples : round_up(samples, 4), a.kv_heads};
-  const int64_t kv_heads = even(a.kv_heads, a.heads / a.kv_heads * of_head);
-  // What a portion reads, writes and keeps of each row begins at 16 bytes; else all heads together.
-  const bool aligned =
-      a.dim % 8 == 0 && kv_heads * (a.heads / a.kv_heads) * a.time % 4 == 0 && a.heads * a.time % 4 == 0;
-  return {1, aligned ? kv_heads : a.kv_heads};
-}
-
-HeadGroup portion_of(const AttentionArgs& all, int64_t sample, int64_t samples, int64_t kv_head, int64_t kv_heads) {
-  HeadGroup a = all_heads(all);
-  const int64_t share = all.heads / all.kv_heads, head = kv_head * share;
-  a.batch = std::min(samples, all.batch - sample);
-  a.kv_heads = std::min(kv_heads, all.kv_heads - kv_head), a.heads = a.kv_heads * share;
-  const auto from = [&](void* data, int64_t time, int64_t stride, int64_t first) {
-    return static_cast<char*>(data) + (sample * time * stride + first * a.dim) * size_of(a.dtype);
-  };
-  for (HeadRows* rows : {&a.q, &a.dq}) rows->data = from(rows->data, a.time, rows->stride, head);
-  for (HeadRows* rows : {&a.k, &a.v, &a.dk, &a.dv}) rows->data = from(rows->data, a.key_time(), rows->stride, kv_head);
-  a.y = from(all.y, a.time, a.width, head), a.dy = from(all.dy, a.time, a.width, head);
-  a.lse = static_cast<float*>(all.lse) + (sample * all.heads + head) * a.time;
-  return a;
-}
-
 void run_backward(CudaQueue& queue, const Plan& plan, const HeadGroup& a) {
   const auto [q, k, v, y, dy] = aligned_inputs<5>(queue, {{{a.q.data, bytes_of(a, a.q.stride, query_sizes(a))},
                                                            {a.k.data, bytes_of(a, a.k.stride, key_sizes(a))},
@@ -606,11 +564,6 @@ void conv_backward_weight(Parallel& parallel, const ConvArgs& a) {
   patch_conv_backward_weight(parallel, a);
 }
 
-int64_t& attention_score_bytes() {
-  static int64_t bytes = int64_t(1) << 30;
-  return bytes;
-}
-
 void attention(Parallel& parallel, const AttentionArgs& args) {
   if (is_empty(args)) return;
   CudaQueue& queue = cuda_queue(parallel);
@@ -631,11 +584,7 @@ void attention_backward(Parallel& parallel, const AttentionArgs& a) {
   if (is_empty(a)) return;
   CudaQueue& queue = cuda_queue(parallel);
   if (is_ours(queue, Kind::kOurAttentionBackward, all_heads(a))) return tiled_attention_backward(parallel, a);
-  const Portions portions = portions_of(a);
-  std::vector<HeadGroup> groups;
-  for (int64_t sample = 0; sample < a.batch; sample += portions.samples)
-    for (int64_t head = 0; head < a.kv_heads; head += portions.kv_heads)
-      groups.push_back(portion_of(a, sample, portions.samples, head, portions.kv_heads));
+  const std::vector<HeadGroup> groups = backward_portions(a);
   for (const HeadGroup& group : groups)
     if (!attention_plan(queue, Kind::kAttentionBackward, group).graph) return tiled_attention_backward(parallel, a);
   for (const HeadGroup& group : groups)

@@ -21,8 +21,4 @@ void conv_backward_weight(Parallel& queue, const ConvArgs& a);
 void attention(Parallel& queue, const AttentionArgs& a);
 void attention_backward(Parallel& queue, const AttentionArgs& a);
 
-// How many bytes attention's deterministic gradient may keep for scores: samples, or else heads, are taken in portions.
-// Not const for tests.
-int64_t& attention_score_bytes();
-
 }  // namespace lockstep::cuda
