@@ -19,6 +19,7 @@
 #include "data/import/in_order.h"
 #include "data/import/input_stream.h"
 #include "data/import/mask_values.h"
+#include "data/import/shard_samples.h"
 #include "data/samples/channel_sums.h"
 #include "data/samples/dataset_file.h"
 #include "data/store/partial_output.h"
@@ -51,12 +52,13 @@ class FolderImport {
                        how_.ignored != 255;
     std::vector<std::string> bad(images_.size());
     for_each_image(import_threads(options_), images_.size(), [&](size_t i) {
-      try {
-        look_at(i);
-      } catch (const Error& e) {
-        if (how_.skip_bad == 0 || e.code() != ExitCode::kBadData) throw;
-        bad[i] = e.what();
-      }
+      bad[i] = images_[i].bad;
+      if (bad[i].empty()) try {
+          look_at(i);
+        } catch (const Error& e) {
+          if (how_.skip_bad == 0 || e.code() != ExitCode::kBadData) throw;
+          bad[i] = e.what();
+        }
     });
     leave_out(bad);
     black_and_white_ = black_and_white_ && has_white_;
@@ -88,7 +90,8 @@ class FolderImport {
     Hasher128 files;
     const auto add = [&](const std::string& text) { files.update(text.data(), text.size()); };
     for (size_t i = 0; i < images_.size(); ++i) {
-      add(described_input(path(i)) + images_[i].label + "\n");
+      const ImageSource& s = images_[i];
+      add((s.archive ? str(s.name, " ", s.begin, " ", s.bytes, "\n") : described_input(path(i))) + s.label + "\n");
       if (has_masks()) add(described_input(mask_path(i)));
     }
     std::string out =
@@ -177,7 +180,7 @@ class FolderImport {
   // The first look at an image and its mask.
   void look_at(size_t i) {
     ImageSource& s = images_[i];
-    const std::string bytes = content(path(i));
+    const std::string bytes = image_file(i);
     s.bytes = static_cast<int64_t>(bytes.size());
     s.hash = hash64(bytes);
     s.info = image_info(bytes, path(i));
@@ -238,9 +241,21 @@ class FolderImport {
   }
 
   bool has_masks() const { return !how_.masks.empty(); }
-  std::string path(size_t i) const { return how_.files.empty() ? folder_ + "/" + images_[i].name : images_[i].name; }
+  // Of the image; of one in an archive the names of both, for messages.
+  std::string path(size_t i) const {
+    return how_.files.empty() && !images_[i].archive ? folder_ + "/" + images_[i].name : images_[i].name;
+  }
   std::string mask_path(size_t i) const { return how_.masks + "/" + mask_name(images_[i].name); }
   static std::string content(const std::string& path) { return InputFile(path).text(kMostImageBytes); }
+  std::string image_file(size_t i) const {
+    const ImageSource& s = images_[i];
+    if (!s.archive) return content(path(i));
+    require(s.bytes <= kMostImageBytes, ExitCode::kBadData, s.name, ": has ", s.bytes, " bytes, more than ",
+            kMostImageBytes);
+    std::string out(static_cast<size_t>(s.bytes), '\0');
+    InputFile(*s.archive).read(s.begin, out.data(), s.bytes);
+    return out;
+  }
 
   std::vector<int64_t> ends_of(int64_t ImageSource::*bytes) const {
     std::vector<int64_t> out;
@@ -285,7 +300,7 @@ class FolderImport {
 
   void load(Loaded& out, bool encoded) const {
     const size_t i = out.index;
-    out.file = content(path(i));
+    out.file = image_file(i);
     require_same_pass(hash64(out.file) == images_[i].hash, path(i));
     ByteImage image = decode_image(out.file, channels_, path(i));
     out.sums = ChannelSums(channels_);
@@ -331,18 +346,46 @@ class FolderImport {
 
 }  // namespace
 
+namespace {
+
+// `made_of`: lines for PartialOutput, beside those of the images; nothing where an import is to begin anew.
+void write_images(FolderImport& import, DatasetHeader& header, bool keep_encoded, const std::string& output, bool force,
+                  const std::optional<std::string>& made_of) {
+  header.encoded = keep_encoded || !import.same_size();
+  import.set_encoded(header.encoded);
+  PartialOutput pending(output, force, made_of ? *made_of + import.made_of() : "");
+  import.write(pending, header);
+  pending.commit();
+}
+
+}  // namespace
+
 std::vector<std::string> import_images(const std::string& folder, const std::string& output, const ImageOptions& images,
                                        const ImportOptions& options) {
   require(!images.files.empty() || fs::is_directory(folder), ExitCode::kMissingInput, folder, ": is no folder");
   PendingFile::check_place(output, options.force);
   DatasetHeader header;
   FolderImport import(folder, images, image_sources(folder, images, header), options);
-  header.encoded = images.keep_encoded || !import.same_size();
-  import.set_encoded(header.encoded);
-  PartialOutput pending(output, options.force, import.made_of());
-  import.write(pending, header);
-  pending.commit();
+  write_images(import, header, images.keep_encoded, output, options.force, "");
   return import.left_out();
+}
+
+void import_shards(const std::vector<std::string>& shards, const std::string& output, const ShardOptions& how,
+                   const ImportOptions& options) {
+  require(std::count(shards.begin(), shards.end(), "-") <= 1, ExitCode::kUsage,
+          "standard input (-) can be read once: name it once");
+  PendingFile::check_place(output, options.force);
+  const std::string where = shards.size() == 1 ? shards[0] : str(shards.at(0), " and ", shards.size() - 1, " others");
+  std::optional<std::string> made_of = "shards\n";
+  for (const std::string& path : shards) {
+    if (path == "-") made_of.reset();
+    else if (made_of) *made_of += described_input(path);
+  }
+  const Shards archives(shards, output);
+  DatasetHeader header;
+  const ImageOptions images{.keep_encoded = how.keep_encoded, .skip_bad = how.skip_bad};
+  FolderImport import(where, images, shard_images(archives, where, how, header), options);
+  write_images(import, header, how.keep_encoded, output, options.force, made_of);
 }
 
 }  // namespace lockstep

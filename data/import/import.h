@@ -129,6 +129,18 @@ struct ImageOptions {
 std::vector<std::string> import_images(const std::string& folder, const std::string& output,
                                        const ImageOptions& images = {}, const ImportOptions& options = {});
 
+struct ShardOptions {
+  std::string label = {};     // the field of each sample's .json that holds its label; empty: the label is the .cls
+  bool keep_encoded = false;  // as of ImageOptions
+  int64_t skip_bad = 0;       // so many images that cannot be decoded, or lack a label, are warned of and left out
+};
+// Images in WebDataset's shards: tar archives, plain or compressed, in which members that follow each other and have
+// one name before the first point are a sample: an image (.png, .jpg or .jpeg), and its label (data/import/
+// shard_samples.h). Samples keep the order of the shards; else the output is that of import_images of the same files.
+// "-" is standard input. Nothing is extracted under the members' names. kDevice where this build reads no tar.
+void import_shards(const std::vector<std::string>& shards, const std::string& output, const ShardOptions& how = {},
+                   const ImportOptions& options = {});
+
 bool is_image_name(const std::string& path);  // whether it ends in .png, .jpg or .jpeg, in any case
 // The PNG and JPEG files within a folder, at any depth, in the order of their names, each with the folder's path.
 // Throws kMissingInput, and kBadData where there is none.

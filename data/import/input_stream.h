@@ -33,8 +33,9 @@ class InputStream {
   // before.
   void skip(int64_t bytes);
   const std::string& name() const { return name_; }  // for messages
-  int64_t size() const { return size_; }             // bytes as stored; 0: not known
-  int64_t taken() const { return taken_; }           // of them so far
+  bool compressed() const { return decoder_ != nullptr; }
+  int64_t size() const { return size_; }    // bytes as stored; 0: not known
+  int64_t taken() const { return taken_; }  // of them so far
 
  private:
   size_t fill();  // stored_, once it is used up; the bytes it got

@@ -9,6 +9,7 @@
 #include "data/import/import.h"
 #include "data/import/import_threads.h"
 #include "data/import/in_order.h"
+#include "data/import/json_label.h"
 #include "data/import/made_records.h"
 #include "data/import/other_formats.h"
 #include "data/import/record_reader.h"
@@ -24,18 +25,6 @@ const std::string& text_field(const JsonObject& object, const std::string& name)
   require(value != nullptr, ExitCode::kBadData, "has no field \"", name, "\"");
   const auto* text = std::get_if<std::string>(value);
   require(text != nullptr, ExitCode::kBadData, "its field \"", name, "\" is no text");
-  return *text;
-}
-
-// A label: a text, an integer or a truth value.
-std::string label_field(const JsonObject& object, const std::string& name) {
-  const JsonValue* value = find_member(object, name);
-  require(value != nullptr, ExitCode::kBadData, "has no field \"", name, "\"");
-  if (const auto* number = std::get_if<int64_t>(value)) return str(*number);
-  if (const auto* truth = std::get_if<bool>(value)) return *truth ? "true" : "false";
-  const auto* text = std::get_if<std::string>(value);
-  require(text != nullptr && !text->empty() && text->find('\n') == text->npos, ExitCode::kBadData, "its field \"", name,
-          "\" is no label: a text of one line, an integer, true or false");
   return *text;
 }
 

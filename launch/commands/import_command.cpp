@@ -130,6 +130,12 @@ void import_image_folder(const Arguments& a, const Inputs& inputs, const std::st
   import_images(inputs[0], output, how, options);
 }
 
+void import_shard_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
+  ShardOptions how{.label = a.text("label"), .keep_encoded = a.has("keep-encoded")};
+  if (!a.text("skip-bad").empty()) how.skip_bad = a.integer("skip-bad", 0);
+  import_shards(inputs, output, how, options);
+}
+
 void import_npy_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   const std::string &samples = a.text("samples"), &labels = a.text("labels");
   const std::string& axes = a.text("layout");
@@ -229,6 +235,12 @@ const ImportFormat kFormats[] = {
      import_image_folder,
      {"labels", "weight", "encoding", "masks", "palette", "ignore", "boxes", "keep-encoded", "skip-bad", "classes",
       "threads"}},
+    {"webdataset",
+     "an INPUT is a tar archive (a shard) of images, .png, .jpg or .jpeg, each beside its label, .cls: members with "
+     "one "
+     "name before the first point are a sample",
+     import_shard_files,
+     {"label", "keep-encoded", "skip-bad", "threads"}},
     {"csv",
      "INPUT is a table, .csv or .tsv, whose first row names the columns",
      import_csv_file,
@@ -265,8 +277,9 @@ std::vector<Option> import_options() {
        "the tokens of that alone, and none for --chosen",
        "NAME", ""},
       {"skip-bad",
-       "json: leave out up to N lines that are no such record, and name them; images: images that cannot be decoded; "
-       "default: 0",
+       "json: leave out up to N lines that are no such record, and name them; images, webdataset: images that cannot "
+       "be "
+       "decoded, webdataset: or lack a label; default: 0",
        "N", ""},
       {"vocabulary-size", "llmc, megatron: how many ids there are, without --tokenizer; default: the largest plus one",
        "N", ""},
@@ -294,8 +307,11 @@ std::vector<Option> import_options() {
        "model reads them yet",
        "FROM", ""},
       {"ignore", "images: the value of a mask's pixels that have no part in loss and metric", "N", ""},
-      {"keep-encoded", "images: store files as they are, though all have one size"},
-      {"label", "csv, json: the column or field that holds the labels; json: of the texts of --field", "NAME", ""},
+      {"keep-encoded", "images, webdataset: store files as they are, though all have one size"},
+      {"label",
+       "csv, json: the column or field that holds the labels; json: of the texts of --field; webdataset: the field of "
+       "each sample's .json that holds its label, in place of .cls",
+       "NAME", ""},
       {"weight",
        "json, images, csv: the field or column (of images' --labels) that holds each sample's weight, a number of at "
        "least 0, by which its loss counts; npy: the array of weights in a .npz, or a .npy file",
@@ -325,7 +341,8 @@ std::vector<Option> import_options() {
        "normalisation, numbers of labels, columns, categories and vocabulary of an earlier import or of a run, so "
        "that the output means what that data means; what it does not have is refused",
        "FILE.h5|RUN", ""},
-      {"threads", "threads that decode and encode (text, json, csv, images); 0: one for each core", "N", "0"},
+      {"threads", "threads that decode and encode (text, json, csv, images, webdataset); 0: one for each core", "N",
+       "0"},
       {"force", "replace an existing OUTPUT.h5"},
       {"json", "print a description of the output as one JSON object"}};
 }
@@ -367,8 +384,8 @@ std::shared_ptr<const LikeData> like_data(const App& app, const std::string& fro
 
 constexpr const char* kImportHelp =
     "OUTPUT.h5 appears when it is complete; data/FORMAT.md describes the format. Until then it is made in the\n"
-    "folder OUTPUT.h5.partial. An import of files of text, json, csv with --text or images that was cut short\n"
-    "goes on from there when the same command is given again.";
+    "folder OUTPUT.h5.partial. An import of files of text, json, csv with --text, images or webdataset that was\n"
+    "cut short goes on from there when the same command is given again.";
 constexpr const char* kVocabularyHelp =  // of formats that read --vocabulary
     "\n--vocabulary: use the vocabulary of FROM, so that characters get the token ids that a model trained with\n"
     "it needs. FROM is a run directory, a checkpoint, a dataset (.h5), or a UTF-8 file whose characters are\n"
@@ -406,7 +423,9 @@ int import_data(const App& app, const Arguments& a) {
   ImportOptions options;
   options.force = a.has("force");
   options.like = like_data(app, a.text("like"));
-  ShownProgress shown("import", name == "images" || name == "idx" ? "images" : name == "npy" ? "samples" : "bytes");
+  ShownProgress shown("import", name == "images" || name == "idx" || name == "webdataset" ? "images"
+                                : name == "npy"                                           ? "samples"
+                                                                                          : "bytes");
   options.progress = progress_until_stopped(shown, output, "the import");
   ShownProgress written("write");
   options.writing = [&, stoppable = progress_until_stopped(written, output, "the import")](int64_t done,

@@ -27,6 +27,7 @@ class Lockstep(CMakePackage):
     depends_on("zlib-api")
     depends_on("pcre2@10.42:")
     depends_on("zstd")
+    depends_on("libarchive")
     depends_on("utf8proc")
     depends_on("mpi", when="+mpi")
     depends_on("libpng", when="+images")

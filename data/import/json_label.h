@@ -1,0 +1,23 @@
+// The field of a JSON object that is a label. A plain function.
+#pragma once
+
+#include <string>
+
+#include "core/base/error.h"
+#include "core/io/json.h"
+
+namespace lockstep {
+
+// A label: a text, an integer or a truth value. Throws ExitCode::kBadData.
+inline std::string label_field(const JsonObject& object, const std::string& name) {
+  const JsonValue* value = find_member(object, name);
+  require(value != nullptr, ExitCode::kBadData, "has no field \"", name, "\"");
+  if (const auto* number = std::get_if<int64_t>(value)) return str(*number);
+  if (const auto* truth = std::get_if<bool>(value)) return *truth ? "true" : "false";
+  const auto* text = std::get_if<std::string>(value);
+  require(text != nullptr && !text->empty() && text->find('\n') == text->npos, ExitCode::kBadData, "its field \"", name,
+          "\" is no label: a text of one line, an integer, true or false");
+  return *text;
+}
+
+}  // namespace lockstep
