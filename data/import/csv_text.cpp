@@ -9,17 +9,19 @@
 #include "data/import/import_threads.h"
 #include "data/import/in_order.h"
 #include "data/import/made_records.h"
-#include "data/import/other_formats.h"
 #include "data/import/table_cells.h"
+#include "data/import/table_import.h"
+#include "data/import/table_reader.h"
 
 namespace lockstep {
 namespace {
 
-size_t column_named(const CsvReader& rows, const std::vector<std::string>& names, const std::string& name) {
+size_t column_named(const TableReader& rows, const std::string& where, const std::string& name) {
+  const std::vector<std::string>& names = rows.names();
   const auto found = std::find(names.begin(), names.end(), name);
-  require(found != names.end(), ExitCode::kBadData, rows.path(), ":1: ", no_column_text(name, names));
-  require(std::find(found + 1, names.end(), name) == names.end(), ExitCode::kBadData, rows.path(),
-          ":1: has two columns '", name, "'");
+  require(found != names.end(), ExitCode::kBadData, where, rows.names_place(), ": ", no_column_text(name, names));
+  require(std::find(found + 1, names.end(), name) == names.end(), ExitCode::kBadData, where, rows.names_place(),
+          ": has two columns '", name, "'");
   return static_cast<size_t>(found - names.begin());
 }
 
@@ -31,7 +33,7 @@ struct TextRow {
 // Some rows of the table, and the records that were made of them.
 struct TextRows {
   std::vector<TextRow> rows;
-  CsvReader::Position behind;
+  TableReader::Position behind;
   int64_t done = 0;
   MadeRecords made;
 };
@@ -40,30 +42,31 @@ constexpr size_t kTextAtOnce = 256 << 10;  // bytes
 
 class TextTableImport {
  public:
-  TextTableImport(const std::string& table, const std::string& output, const CsvTextColumns& columns,
+  TextTableImport(const TableSource& source, const std::string& output, const CsvTextColumns& columns,
                   const ImportOptions& options)
       : columns_(columns),
+        path_(source.name),
         options_(options),
         vocabulary_(options.vocabulary ? *options.vocabulary : Vocabulary::bytes()),
         threads_(import_threads(options)),
         encoders_(record_encoders(vocabulary_, threads_)),
-        rows_(table, csv_separator(table, columns.delimiter), columns.encoding),
+        rows_(source.open()),
         writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_), 0,
                 made_of(str("table, columns ", json_text_of(columns.text), " ", json_text_of(columns.label), " ",
                             json_text_of(columns.weight),
                             columns.encoding == TextEncoding::kUtf8 ? "" : str(", encoding ", int(columns.encoding))),
-                        vocabulary_, options.separator, {table})) {
+                        vocabulary_, options.separator, source.files)) {
     require(options.separator.empty() || vocabulary_.has_tokenizer(), ExitCode::kUsage,
             "a separator is an added token of a tokenizer; bytes and characters have none");
     if (!options.separator.empty()) encoders_[0]->need_token(options.separator, "the separator");
-    require(rows_.next(cells_), ExitCode::kBadData, rows_.path(), ": is empty; the first row names the columns");
-    text_ = column_named(rows_, cells_, columns.text);
-    if (labelled()) label_ = column_named(rows_, cells_, columns.label);
-    if (weighted()) weight_ = column_named(rows_, cells_, columns.weight);
+    text_ = column_named(*rows_, path_, columns.text);
+    rows_->need(text_);
+    if (labelled()) label_ = column_named(*rows_, path_, columns.label), rows_->need(label_);
+    if (weighted()) weight_ = column_named(*rows_, path_, columns.weight), rows_->need(weight_);
     writer_.set_like(options.like);
     if (writer_.found()) {
-      const CsvReader::Position first = rows_.place();
-      rows_.skip_to({writer_.found_integer("byte", first.byte), writer_.found_integer("line", first.line)});
+      const TableReader::Position first = rows_->place();
+      rows_->skip_to({writer_.found_integer("byte", first.byte), writer_.found_integer("line", first.line)});
       empty_ = writer_.found_integer("empty", 0);
     }
   }
@@ -75,14 +78,14 @@ class TextTableImport {
         [&](TextRows& rows, int thread) { make(rows, *encoders_[static_cast<size_t>(thread)]); },
         [&](TextRows& rows) {
           write(rows);
-          if (options_.progress) options_.progress(rows.done, rows_.size());
+          if (options_.progress) options_.progress(rows.done, rows_->size());
           if (saves.is_due()) save(rows.behind), saves.saved();
         });
-    require(writer_.records() > 0, ExitCode::kBadData, rows_.path(), ": holds no record",
+    require(writer_.records() > 0, ExitCode::kBadData, path_, ": holds no record",
             empty_ > 0 ? str("; ", empty_, " rows without text were left out") : "");
-    if (empty_ > 0) log_warning(str(rows_.path(), ": left out: ", empty_, " rows without text"));
-    writer_.require_few_labels(str(rows_.path(), ": column '", columns_.label, "'"), columns_.many_labels);
-    if (saves.any()) save(rows_.place());
+    if (empty_ > 0) log_warning(str(path_, ": left out: ", empty_, " rows without text"));
+    writer_.require_few_labels(str(path_, ": column '", columns_.label, "'"), columns_.many_labels);
+    if (saves.any()) save(rows_->place());
     writer_.finish(options_.writing);
   }
 
@@ -90,18 +93,18 @@ class TextTableImport {
   bool labelled() const { return !columns_.label.empty(); }
   bool weighted() const { return !columns_.weight.empty(); }
   std::string place(int64_t line, const std::string& column) const {
-    return str(rows_.path(), ":", line, ": column '", column, "' ");
+    return str(path_, ":", line, ": column '", column, "' ");
   }
 
   int64_t next(TextRows& out) {
     size_t bytes = 0;
-    while (bytes < kTextAtOnce && rows_.next(cells_)) {
-      TextRow row{rows_.line(), cells_[text_], labelled() ? cells_[label_] : "", weighted() ? cells_[weight_] : ""};
+    while (bytes < kTextAtOnce && rows_->next(cells_)) {
+      TextRow row{rows_->line(), cells_[text_], labelled() ? cells_[label_] : "", weighted() ? cells_[weight_] : ""};
       bytes += row.text.size() + row.label.size() + 1;
       out.rows.push_back(std::move(row));
     }
-    out.behind = rows_.place();
-    out.done = rows_.bytes_read();
+    out.behind = rows_->place();
+    out.done = rows_->bytes_read();
     return static_cast<int64_t>(bytes);
   }
 
@@ -135,14 +138,17 @@ class TextTableImport {
     }
   }
 
-  void save(const CsvReader::Position& at) { writer_.save({{"byte", at.byte}, {"line", at.line}, {"empty", empty_}}); }
+  void save(const TableReader::Position& at) {
+    writer_.save({{"byte", at.byte}, {"line", at.line}, {"empty", empty_}});
+  }
 
   const CsvTextColumns& columns_;
+  const std::string path_;
   const ImportOptions& options_;
   const Vocabulary vocabulary_;
   const int threads_;
   std::vector<std::unique_ptr<RecordEncoder>> encoders_;  // one for each thread
-  CsvReader rows_;
+  std::unique_ptr<TableReader> rows_;
   TokenWriter writer_;
   std::vector<std::string> cells_;
   size_t text_ = 0, label_ = 0, weight_ = 0;  // columns
@@ -151,10 +157,9 @@ class TextTableImport {
 
 }  // namespace
 
-void import_csv_text(const std::string& table, const std::string& output, const CsvTextColumns& columns,
-                     const ImportOptions& options) {
-  refuse_other_formats(table, false);
-  TextTableImport(table, output, columns, options).run();
+void import_table_texts(const TableSource& source, const std::string& output, const CsvTextColumns& columns,
+                        const ImportOptions& options) {
+  TextTableImport(source, output, columns, options).run();
 }
 
 }  // namespace lockstep

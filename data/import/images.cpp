@@ -375,7 +375,7 @@ void import_shards(const std::vector<std::string>& shards, const std::string& ou
   require(std::count(shards.begin(), shards.end(), "-") <= 1, ExitCode::kUsage,
           "standard input (-) can be read once: name it once");
   PendingFile::check_place(output, options.force);
-  const std::string where = shards.size() == 1 ? shards[0] : str(shards.at(0), " and ", shards.size() - 1, " others");
+  const std::string where = shards.size() == 1 ? shards[0] : str(shards.at(0), " and ", shards.size() - 1, " more");
   std::optional<std::string> made_of = "shards\n";
   for (const std::string& path : shards) {
     if (path == "-") made_of.reset();

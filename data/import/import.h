@@ -174,6 +174,13 @@ struct TableOptions {
 void import_csv(const std::string& table, const std::string& output, const TableOptions& columns,
                 const ImportOptions& options = {});
 
+// The same of Parquet and Arrow files (data/import/columnar_table.h), whose rows follow each other; texts as of
+// import_csv_text. In a build without LOCKSTEP_PARQUET an error (kBadData) that names what converts them.
+void import_columnar(const std::vector<std::string>& files, const std::string& output, const TableOptions& columns,
+                     const ImportOptions& options = {});
+void import_columnar_texts(const std::vector<std::string>& files, const std::string& output,
+                           const CsvTextColumns& columns, const ImportOptions& options = {});
+
 // Arrays that NumPy saved, in any byte order, in C or Fortran order: images, whole numbers from 0 to 255 or
 // floating-point numbers within [0, 1] (stored to the nearest 1/255), [n, height, width], [n, height, width, channels]
 // or [n, channels, height, width] (data/images/image_layout.h), or features, numbers [n, features], which are

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/plain_file.h"
+#include "data/import/columnar_table.h"
 
 namespace lockstep {
 namespace {
@@ -15,12 +16,13 @@ using namespace std::string_view_literals;
 struct OtherFormat {
   std::string_view begin, name;
   std::string_view reads;  // an expression of Python that reads FILE as a table of pandas
+  bool columnar = false;   // `data import parquet` reads it, in builds that do
 };
 constexpr OtherFormat kFormats[] = {
-    {"PAR1"sv, "Parquet", "pandas.read_parquet('FILE')"},
-    {"ARROW1"sv, "Arrow (Feather)", "pandas.read_feather('FILE')"},
+    {"PAR1"sv, "Parquet", "pandas.read_parquet('FILE')", true},
+    {"ARROW1"sv, "Arrow (Feather)", "pandas.read_feather('FILE')", true},
     {"FEA1"sv, "Feather", "pandas.read_feather('FILE')"},
-    {"\xFF\xFF\xFF\xFF"sv, "a stream of Arrow", "pyarrow.ipc.open_stream('FILE').read_pandas()"},
+    {"\xFF\xFF\xFF\xFF"sv, "a stream of Arrow", "pyarrow.ipc.open_stream('FILE').read_pandas()", true},
     {"SQLite format 3\0"sv, "a database of SQLite",
      "pandas.read_sql('select * from TABLE', __import__('sqlite3').connect('FILE'))"},
     {"PK\3\4"sv, "a workbook, or another archive", "pandas.read_excel('FILE')"},
@@ -57,9 +59,12 @@ void refuse_other_formats(const std::string& path, bool records) {
   for (const OtherFormat& f : kFormats) {
     if (!head.starts_with(f.begin)) continue;
     const bool arrow = f.reads.starts_with("pyarrow");
+    const char* why = !f.columnar        ? "is not read"
+                      : reads_columnar() ? "`lockstep data import parquet` reads, and nothing else does"
+                                         : "only a build with LOCKSTEP_PARQUET reads (CONTRIBUTING.md)";
     throw Error(ExitCode::kBadData,
-                str(path, ": is ", f.name, ", which is not read: python3 -c \"import ", arrow ? "pyarrow" : "pandas",
-                    "; ", with_file(f.reads, path), writes, "\" makes a file of it that is"));
+                str(path, ": is ", f.name, ", which ", why, ": python3 -c \"import ", arrow ? "pyarrow" : "pandas",
+                    "; ", with_file(f.reads, path), writes, "\" makes a file of it that is read"));
   }
 }
 

@@ -25,7 +25,7 @@ std::string member_text(const ShardSample& sample, const TarPlace& place, const 
 }
 
 // `field`: of the sample's .json; empty: the label is its .cls.
-std::string label_of(const ShardSample& sample, const TarPlace& place, const std::string& field) {
+std::string shard_label(const ShardSample& sample, const TarPlace& place, const std::string& field) {
   const std::string extension = field.empty() ? "cls" : "json";
   require(sample.find(extension), ExitCode::kBadData, "has no label: a member .", extension, "; it has ",
           sample.extensions(),
@@ -48,7 +48,7 @@ std::string label_of(const ShardSample& sample, const TarPlace& place, const std
   return label;
 }
 
-const std::pair<std::string, TarMember>& image_of(const ShardSample& sample) {
+const std::pair<std::string, TarMember>& shard_image(const ShardSample& sample) {
   const std::pair<std::string, TarMember>* image = nullptr;
   for (const auto& member : sample.members) {
     if (member.first != "jpg" && member.first != "jpeg" && member.first != "png") continue;
@@ -70,8 +70,8 @@ std::vector<ImageSource> shard_images(const Shards& shards, const std::string& w
     ImageSource source;
     source.name = sample.name();
     try {
-      const auto& [extension, member] = image_of(sample);
-      source.label = label_of(sample, place, how.label);
+      const auto& [extension, member] = shard_image(sample);
+      source.label = shard_label(sample, place, how.label);
       source.name = str(sample.shard, ": ", member.name);
       source.begin = member.begin;
       source.bytes = member.size;

@@ -13,8 +13,8 @@
 #include "data/import/import.h"
 #include "data/import/import_threads.h"
 #include "data/import/in_order.h"
-#include "data/import/other_formats.h"
 #include "data/import/table_cells.h"
+#include "data/import/table_import.h"
 #include "data/import/table_reader.h"
 #include "data/samples/channel_sums.h"
 #include "data/samples/dataset_file.h"
@@ -70,17 +70,19 @@ constexpr size_t kNoColumn = SIZE_MAX;
 
 class TableImport {
  public:
-  TableImport(const std::string& path, const TableOptions& options, const ImportOptions& import)
-      : file_{path, options.name, options.encoding, options.delimiter},
-        path_(options.name.empty() ? path : options.name),
+  TableImport(const TableSource& source, const TableOptions& options, const ImportOptions& import)
+      : source_(source),
+        path_(source.name),
         options_(options),
         import_(import),
         threads_(import_threads(import)),
         missing_(options.missing, options.decimal_comma) {
-    const auto rows = open_table(file_);
+    const auto rows = source_.open();
+    names_place_ = path_ + rows->names_place();
     name_columns(rows->names());
     if (!import.like) choose_columns();
     else take_columns_of(*import.like);
+    ask_for_columns(*rows);
     in_order<TableRows>(
         threads_, [&](TableRows& some) { return next(*rows, some); },
         [&](TableRows& some, int) {
@@ -107,7 +109,8 @@ class TableImport {
     ChunkWriter writer(file, "features", StoredType::kFloat32, header.images, images_per_chunk(4 * features_));
     std::vector<int32_t> labels;
     std::vector<double> numbers;
-    const auto rows = open_table(file_);
+    const auto rows = source_.open();
+    ask_for_columns(*rows);
     in_order<TableRows>(
         threads_, [&](TableRows& some) { return next(*rows, some); }, [&](TableRows& some, int) { make(some); },
         [&](TableRows& some) {
@@ -121,7 +124,8 @@ class TableImport {
     require_same_pass(done == count_ && rows->hash() == hash_, path_);
     header.hashes = writer.finish();
     if (regression()) {
-      if (!import_.like) warn_of_order(numbers);  // what is like other data is seldom split
+      if (!import_.like)
+        warn_of_number_order(path_, columns_[target_].name, numbers);  // what is like other data is seldom split
       write_numbers(file, numbers, header, import_.like ? &import_.like->schema : nullptr);
     } else {
       if (!import_.like) warn_of_label_order(path_, labels, header.classes);
@@ -147,6 +151,12 @@ class TableImport {
     if (import_.progress) import_.progress(done, total);
   }
 
+  void ask_for_columns(TableReader& rows) const {
+    for (size_t i : order_) rows.need(i);
+    if (has_target()) rows.need(target_);
+    if (weight_ != kNoColumn) rows.need(weight_);
+  }
+
   size_t find_column(const std::string& name) const {
     const auto found = std::find_if(columns_.begin(), columns_.end(), [&](const Column& c) { return c.name == name; });
     return found == columns_.end() ? kNoColumn : static_cast<size_t>(found - columns_.begin());
@@ -155,7 +165,7 @@ class TableImport {
     const size_t found = find_column(name);
     std::vector<std::string> there;
     for (const Column& c : columns_) there.push_back(c.name);
-    require(found != kNoColumn, ExitCode::kBadData, path_, ":1: ", no_column_text(name, there));
+    require(found != kNoColumn, ExitCode::kBadData, names_place_, ": ", no_column_text(name, there));
     return found;
   }
 
@@ -164,8 +174,8 @@ class TableImport {
     for (std::string name : names) {
       const bool index = name.empty() && columns_.empty() && names.size() > 1;
       if (index) name = "Unnamed: 0";  // as pandas calls it
-      require(!name.empty(), ExitCode::kBadData, path_, ":1: column ", columns_.size() + 1, " has no name");
-      require(seen.insert(name).second, ExitCode::kBadData, path_, ":1: has two columns '", name, "'");
+      require(!name.empty(), ExitCode::kBadData, names_place_, ": column ", columns_.size() + 1, " has no name");
+      require(seen.insert(name).second, ExitCode::kBadData, names_place_, ": has two columns '", name, "'");
       columns_.emplace_back().name = name;
       columns_.back().index = index;
     }
@@ -178,7 +188,7 @@ class TableImport {
     if (options_.weight.empty()) return;
     weight_ = column(options_.weight);
     columns_[weight_].used = false;
-    require(weight_ != target_, ExitCode::kBadData, path_, ":1: column '", options_.weight,
+    require(weight_ != target_, ExitCode::kBadData, names_place_, ": column '", options_.weight,
             "' cannot be both weight and ", regression() ? "target" : "label");
   }
 
@@ -215,7 +225,7 @@ class TableImport {
       }
       const size_t i = column(given.name);
       Column& c = columns_[i];
-      require(i != weight_, ExitCode::kBadData, path_, ":1: column '", c.name, "' is a feature in ", like.name,
+      require(i != weight_, ExitCode::kBadData, names_place_, ": column '", c.name, "' is a feature in ", like.name,
               ", and cannot be the weight");
       damaged(i != target_ && !c.used && feature < of.mean.size());
       c.used = c.given = true;
@@ -451,17 +461,9 @@ class TableImport {
     return text;
   }
 
-  // data.validation takes the last rows.
-  void warn_of_order(const std::vector<double>& numbers) const {
-    const bool sorted =
-        std::is_sorted(numbers.begin(), numbers.end()) || std::is_sorted(numbers.rbegin(), numbers.rend());
-    if (count_ >= 100 && sorted)
-      log_warning(str(path_, ": is sorted by '", columns_[target_].name,
-                      "', and data.validation takes the last rows: shuffle the rows first"));
-  }
-
-  const TableFile file_;
-  const std::string path_;  // for messages
+  const TableSource& source_;
+  const std::string path_;   // for messages
+  std::string names_place_;  // likewise, of the columns' names
   TableOptions options_;
   const ImportOptions& import_;
   const int threads_;
@@ -479,13 +481,10 @@ class TableImport {
 
 }  // namespace
 
-void import_csv(const std::string& table, const std::string& output, const TableOptions& columns,
-                const ImportOptions& options) {
-  require(table != "-", ExitCode::kUsage,
-          "a table is read twice, and standard input (-) can be read once: name a file");
-  refuse_other_formats(table, false);
+void import_table(const TableSource& source, const std::string& output, const TableOptions& columns,
+                  const ImportOptions& options) {
   PartialOutput pending(output, options.force);
-  TableImport import(table, columns, options);
+  TableImport import(source, columns, options);
   Hdf5File file = Hdf5File::create(pending.dataset());
   DatasetHeader header;
   import.write(file, header);

@@ -8,6 +8,7 @@
 #include "data/import/csv.h"
 #include "data/import/line_reader.h"
 #include "data/import/record_reader.h"
+#include "data/import/table_import.h"
 
 namespace lockstep {
 namespace {
@@ -24,6 +25,8 @@ class CsvTable final : public TableReader {
   int64_t bytes_read() const override { return rows_.bytes_read(); }
   int64_t size() const override { return rows_.size(); }
   Hash128 hash() const override { return rows_.hash(); }
+  Position place() const override { return {rows_.place().byte, rows_.place().line}; }
+  void skip_to(const Position& place) override { rows_.skip_to({place.byte, place.line}); }
 
  private:
   CsvReader rows_;
@@ -133,6 +136,14 @@ bool holds_json(const TableFile& file) {
 }
 
 }  // namespace
+
+TableReader::Position TableReader::place() const {
+  check(false, "a table that is read from its beginning only");
+  return {};
+}
+void TableReader::skip_to(const Position&) { check(false, "a table that is read from its beginning only"); }
+
+std::unique_ptr<TableReader> open_csv(const TableFile& file) { return std::make_unique<CsvTable>(file); }
 
 std::unique_ptr<TableReader> open_table(const TableFile& file) {
   if (holds_json(file)) return std::make_unique<JsonTable>(file);

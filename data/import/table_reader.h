@@ -35,6 +35,17 @@ class TableReader {
   virtual int64_t size() const = 0;        // so many; 0: not known
   virtual Hash128 hash() const = 0;        // InputStream::hash
 
+  // To be called, before the first row, for each column whose cells are used: the others may come empty. Throws
+  // kBadData where no cells are made of what it holds.
+  virtual void need(size_t) {}
+  virtual std::string names_place() const { return ":1"; }  // where the names stand, behind the table's, in messages
+  // The place behind the last row, and to go on there. Of CSV and columnar files.
+  struct Position {
+    int64_t byte = 0, line = 1;
+  };
+  virtual Position place() const;
+  virtual void skip_to(const Position&);
+
  protected:
   std::vector<std::string> names_;
 };

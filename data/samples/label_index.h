@@ -51,4 +51,14 @@ inline void warn_of_label_order(const std::string& where, const std::vector<int3
                     " labels, and data.validation takes the last rows: shuffle the rows first"));
 }
 
+// The same of numbers that a regression predicts.
+inline void warn_of_number_order(const std::string& where, const std::string& column,
+                                 const std::vector<double>& numbers) {
+  const bool sorted =
+      std::is_sorted(numbers.begin(), numbers.end()) || std::is_sorted(numbers.rbegin(), numbers.rend());
+  if (numbers.size() >= 100 && sorted)
+    log_warning(
+        str(where, ": is sorted by '", column, "', and data.validation takes the last rows: shuffle the rows first"));
+}
+
 }  // namespace lockstep

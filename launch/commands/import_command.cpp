@@ -153,55 +153,33 @@ void import_npy_files(const Arguments& a, const Inputs& inputs, const std::strin
   import_npy(inputs[0], inputs[1], output, options, layout, weights);
 }
 
-std::vector<std::string> names_in(const std::string& list) {
-  std::vector<std::string> out;
-  for (size_t at = 0, end; at < list.size(); at = end + 1) {
-    end = std::min(list.find(',', at), list.size());
-    out.push_back(list.substr(at, end - at));
-  }
-  return out;
-}
-
-// Of --unknown.
-bool unknown_is_missing(const Arguments& a) {
-  const std::string& how = a.text("unknown");
-  require(how.empty() || how == "missing" || how == "error", ExitCode::kUsage, "--unknown ", how,
-          ": must be missing or error");
-  require(how.empty() || !a.text("like").empty(), ExitCode::kUsage,
-          "--unknown is for categories that the data of --like has not: name it");
-  return how == "missing";
+// What a table's `--text` makes records of; `format`: csv or parquet.
+CsvTextColumns text_columns(const Arguments& a, const std::string& format, ImportOptions& options) {
+  for (const char* other : {"categories", "leave-out", "target", "missing"})
+    require(a.text(other).empty(), ExitCode::kUsage, "data import ", format, ": --", other,
+            " is for tables, without --text");
+  for (const char* other : {"fill-missing", "decimal-comma"})
+    require(!a.has(other), ExitCode::kUsage, "data import ", format, ": --", other, " is for tables, without --text");
+  require(a.text("unknown").empty(), ExitCode::kUsage, "data import ", format,
+          ": --unknown is for tables, without --text");
+  options.vocabulary = named_vocabulary(a, format, options, length_rules(a));
+  options.separator = a.text("separator");
+  const std::string &label = a.text("label"), &weight = a.text("weight");
+  require(weight.empty() || !label.empty(), ExitCode::kUsage, "data import ", format, ": --weight needs --label");
+  return {a.text("text"), label, a.has("many-labels"), encoding_of(a), delimiter_of(a), weight};
 }
 
 void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   require(inputs.size() == 1, ExitCode::kUsage, "data import csv: give the table and the output");
-  if (!a.text("text").empty()) {
-    for (const char* other : {"categories", "leave-out", "target", "missing"})
-      require(a.text(other).empty(), ExitCode::kUsage, "data import csv: --", other, " is for tables, without --text");
-    for (const char* other : {"fill-missing", "decimal-comma"})
-      require(!a.has(other), ExitCode::kUsage, "data import csv: --", other, " is for tables, without --text");
-    require(a.text("unknown").empty(), ExitCode::kUsage, "data import csv: --unknown is for tables, without --text");
-    options.vocabulary = named_vocabulary(a, "csv", options, length_rules(a));
-    options.separator = a.text("separator");
-    const std::string &label = a.text("label"), &weight = a.text("weight");
-    require(weight.empty() || !label.empty(), ExitCode::kUsage, "data import csv: --weight needs --label");
-    return import_csv_text(inputs[0], output,
-                           {a.text("text"), label, a.has("many-labels"), encoding_of(a), delimiter_of(a), weight},
-                           options);
-  }
-  for (const char* other : {"vocabulary", "tokenizer", "separator"})
-    require(a.text(other).empty(), ExitCode::kUsage, "data import csv: --", other, " needs --text");
-  require(!a.has("whole-texts"), ExitCode::kUsage, "data import csv: --whole-texts needs --text");
-  require(a.text("label").empty() != a.text("target").empty(), ExitCode::kUsage,
-          "data import csv: one of --label COLUMN and --target COLUMN is needed");
-  const bool chooses = !a.text("categories").empty() || !a.text("leave-out").empty() || !a.text("missing").empty();
-  require(a.text("like").empty() || !chooses, ExitCode::kUsage,
-          "data import csv: --categories, --leave-out and --missing are what the file of --like was imported with: "
-          "leave them out");
-  import_csv(inputs[0], output,
-             {a.text("label"), a.text("target"), names_in(a.text("categories")), names_in(a.text("leave-out")),
-              a.has("fill-missing"), names_in(a.text("missing")), a.has("many-labels"), a.text("weight"),
-              encoding_of(a), delimiter_of(a), a.has("decimal-comma"), unknown_is_missing(a)},
-             options);
+  if (a.text("text").empty()) return import_csv(inputs[0], output, table_columns(a, "csv"), options);
+  const CsvTextColumns columns = text_columns(a, "csv", options);
+  import_csv_text(inputs[0], output, columns, options);
+}
+
+void import_columnar_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
+  if (a.text("text").empty()) return import_columnar(inputs, output, table_columns(a, "parquet"), options);
+  const CsvTextColumns columns = text_columns(a, "parquet", options);
+  import_columnar_texts(inputs, output, columns, options);
 }
 
 struct ImportFormat {
@@ -237,8 +215,7 @@ const ImportFormat kFormats[] = {
       "threads"}},
     {"webdataset",
      "an INPUT is a tar archive (a shard) of images, .png, .jpg or .jpeg, each beside its label, .cls: members with "
-     "one "
-     "name before the first point are a sample",
+     "one name before the first point are a sample",
      import_shard_files,
      {"label", "keep-encoded", "skip-bad", "threads"}},
     {"csv",
@@ -247,6 +224,11 @@ const ImportFormat kFormats[] = {
      {"label", "weight", "many-labels", "target", "text", "categories", "leave-out", "missing", "encoding",
       "fill-missing", "delimiter", "decimal-comma", "unknown", "vocabulary", "tokenizer", "separator", "whole-texts",
       "threads"}},
+    {"parquet",
+     "the INPUT files, Parquet or Arrow (Feather), are one table, as csv has it; in builds with LOCKSTEP_PARQUET",
+     import_columnar_files,
+     {"label", "weight", "many-labels", "target", "text", "categories", "leave-out", "missing", "fill-missing",
+      "unknown", "vocabulary", "tokenizer", "separator", "whole-texts", "threads"}},
     {"npy",
      "INPUT is an array of images or features and one of labels or numbers to predict (.npy), or a .npz that holds "
      "both",
@@ -260,7 +242,8 @@ std::vector<Option> import_options() {
        ""},
       {"vocabulary", "the vocabulary of FROM, in place of one made from the text", "FROM", ""},
       {"tokenizer", "the tokenizer of FROM: byte pairs, WordPiece or SentencePiece", "FROM", ""},
-      {"separator", "a token such as <|endoftext|> to put after each INPUT (text) or record (json, csv)", "TOKEN", ""},
+      {"separator", "a token such as <|endoftext|> to put after each INPUT (text) or record (json, csv, parquet)",
+       "TOKEN", ""},
       {"special-tokens", "text: special tokens that the text spells out are those tokens; else they are text"},
       invalid_option(),
       whole_texts_option(),
@@ -309,21 +292,23 @@ std::vector<Option> import_options() {
       {"ignore", "images: the value of a mask's pixels that have no part in loss and metric", "N", ""},
       {"keep-encoded", "images, webdataset: store files as they are, though all have one size"},
       {"label",
-       "csv, json: the column or field that holds the labels; json: of the texts of --field; webdataset: the field of "
-       "each sample's .json that holds its label, in place of .cls",
+       "csv, parquet, json: the column or field that holds the labels; json: of the texts of --field; webdataset: the "
+       "field of each sample's .json that holds its label, in place of .cls",
        "NAME", ""},
       {"weight",
-       "json, images, csv: the field or column (of images' --labels) that holds each sample's weight, a number of at "
+       "json, images, csv, parquet: the field or column (of images' --labels) that holds each sample's weight, a "
+       "number of at "
        "least 0, by which its loss counts; npy: the array of weights in a .npz, or a .npy file",
        "NAME", ""},
-      {"many-labels", "csv, json: more than 1000 different labels are meant, each as a class; else an error"},
-      {"target", "csv: the column that holds the numbers to predict, in place of labels", "COLUMN", ""},
-      {"text", "csv: the column that holds texts, of which records are made in the place of a table", "COLUMN", ""},
-      {"categories", "csv: columns that are categories though they hold numbers", "COLUMN,...", ""},
-      {"leave-out", "csv: columns that are not imported", "COLUMN,...", ""},
+      {"many-labels", "csv, parquet, json: more than 1000 different labels are meant, each as a class; else an error"},
+      {"target", "csv, parquet: the column that holds the numbers to predict, in place of labels", "COLUMN", ""},
+      {"text", "csv, parquet: the column that holds texts, of which records are made in the place of a table", "COLUMN",
+       ""},
+      {"categories", "csv, parquet: columns that are categories though they hold numbers", "COLUMN,...", ""},
+      {"leave-out", "csv, parquet: columns that are not imported", "COLUMN,...", ""},
       {"missing",
-       "csv: cells that stand for no value, beside empty ones; default: NA, N/A, n/a, #N/A, <NA>, NaN, NULL, None, ? "
-       "and the like",
+       "csv, parquet: cells that stand for no value, beside empty ones; default: NA, N/A, n/a, #N/A, <NA>, NaN, NULL, "
+       "None, ? and the like",
        "TEXT,...", ""},
       {"encoding",
        "csv, and the table of images' --labels: how its bytes are characters: utf-8 (default), latin-1 or "
@@ -333,16 +318,18 @@ std::vector<Option> import_options() {
        ""},
       {"decimal-comma", "csv: numbers have a comma in the place of the point"},
       {"unknown",
-       "csv: a category that the data of --like has not is an error, or a missing value: error or missing; default: "
+       "csv, parquet: a category that the data of --like has not is an error, or a missing value: error or missing; "
+       "default: "
        "error",
        "HOW", ""},
-      {"fill-missing", "csv: a missing number becomes the mean, a missing category one of its own; else an error"},
+      {"fill-missing",
+       "csv, parquet: a missing number becomes the mean, a missing category one of its own; else an error"},
       {"like",
        "normalisation, numbers of labels, columns, categories and vocabulary of an earlier import or of a run, so "
        "that the output means what that data means; what it does not have is refused",
        "FILE.h5|RUN", ""},
-      {"threads", "threads that decode and encode (text, json, csv, images, webdataset); 0: one for each core", "N",
-       "0"},
+      {"threads", "threads that decode and encode (text, json, csv, parquet, images, webdataset); 0: one for each core",
+       "N", "0"},
       {"force", "replace an existing OUTPUT.h5"},
       {"json", "print a description of the output as one JSON object"}};
 }
@@ -384,7 +371,8 @@ std::shared_ptr<const LikeData> like_data(const App& app, const std::string& fro
 
 constexpr const char* kImportHelp =
     "OUTPUT.h5 appears when it is complete; data/FORMAT.md describes the format. Until then it is made in the\n"
-    "folder OUTPUT.h5.partial. An import of files of text, json, csv with --text, images or webdataset that was\n"
+    "folder OUTPUT.h5.partial. An import of files of text, json, csv or parquet with --text, images or webdataset that "
+    "was\n"
     "cut short goes on from there when the same command is given again.";
 constexpr const char* kVocabularyHelp =  // of formats that read --vocabulary
     "\n--vocabulary: use the vocabulary of FROM, so that characters get the token ids that a model trained with\n"

@@ -1,6 +1,7 @@
-// What the options of the command line say of a text file that holds a table. Plain functions.
+// What the options of the command line say of a file that holds a table. Plain functions.
 #pragma once
 
+#include "data/import/import.h"
 #include "data/text/valid_text.h"
 #include "launch/commands/command_line.h"
 
@@ -9,5 +10,8 @@ namespace lockstep {
 // Of --encoding and --delimiter (0: none is given). Throw ExitCode::kUsage for other values.
 TextEncoding encoding_of(const Arguments& arguments);
 char delimiter_of(const Arguments& arguments);
+
+// What an import of a table without --text reads of it; `format`: of the import, for messages. Throws kUsage.
+TableOptions table_columns(const Arguments& arguments, const std::string& format);
 
 }  // namespace lockstep

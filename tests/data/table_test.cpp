@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "core/io/zip.h"
+#include "data/import/columnar_table.h"
 #include "data/import/import.h"
 #include "data/import/rearrange.h"
 #include "data/samples/dataset_file.h"
@@ -357,6 +358,13 @@ TEST_F(TableTest, OtherFormatsAreNamed) {
         else import_csv(path, out_, {.label = "y"});
       });
   }
+  write_file(path, "PAR1....");
+  if (!reads_columnar())
+    for (const bool texts : {false, true})
+      expect_error(ExitCode::kBadData, {path, "LOCKSTEP_PARQUET", "python3 -c", "to_csv"}, [&] {
+        if (texts) import_columnar_texts({path}, out_, {.text = "t"});
+        else import_columnar({path}, out_, {.label = "y"});
+      });
   std::filesystem::create_directory(folder_ / "saved");
   write_file(folder_ / "saved/dataset_info.json", "{}");
   expect_error(ExitCode::kMissingInput, {"datasets.load_from_disk"},

@@ -38,7 +38,7 @@ expect "data import npy --help: its own options" grep -qE '^  --layout AXES ' ou
 run lockstep data import tekst --help
 expect "data import FORMAT --help: no such format: exit 64" test "$code" -eq 64
 expect "data import FORMAT --help: no such format" grep -qF "there is no 'tekst'; did you mean text?" err
-refuses "data import: an option of another format" 64 'data import npy: --threads is for text, json, images, webdataset, csv; ' lockstep data import npy a.npz b.h5 --threads 2
+refuses "data import: an option of another format" 64 'data import npy: --threads is for text, json, images, webdataset, csv, parquet; ' lockstep data import npy a.npz b.h5 --threads 2
 run lockstep train a.yaml --learning-rate 1
 expect "an option that is a key: exit 64" test "$code" -eq 64
 expect "an option that is a key" grep -qF "'--learning-rate'; a key of the configuration is given as optim.lr=VALUE" err

@@ -109,5 +109,7 @@ printf '[{"t": "one"},\n {"t": "two"}]\n' >list.json
 succeeds "a list of objects" lockstep data import json list.json list.h5 --field t
 expect "its records" grep -q '^records: 2 of' out
 printf 'PAR1' >table.parquet
-refuses "Parquet" 65 "table.parquet: is Parquet, which is not read: python3 -c" lockstep data import csv table.parquet none.h5 --label y
+refuses "Parquet" 65 "table.parquet: is Parquet, which .*reads.*: python3 -c" lockstep data import csv table.parquet none.h5 --label y
+refuses "Parquet that is none, or a build without it" 65 "table.parquet: (is Parquet, which only a build with LOCKSTEP_PARQUET reads.*: python3 -c|cannot be read)" lockstep data import parquet table.parquet none.h5 --label y
+refuses "Parquet by neither label nor target" 64 "data import parquet: one of --label COLUMN and --target COLUMN is needed" lockstep data import parquet table.parquet none.h5
 finish
