@@ -344,10 +344,6 @@ class FolderImport {
                     has_white_ = false;  // all masks have the values 0 and 255 alone, and both
 };
 
-}  // namespace
-
-namespace {
-
 // `made_of`: lines for PartialOutput, beside those of the images; nothing where an import is to begin anew.
 void write_images(FolderImport& import, DatasetHeader& header, bool keep_encoded, const std::string& output, bool force,
                   const std::optional<std::string>& made_of) {
@@ -372,10 +368,8 @@ std::vector<std::string> import_images(const std::string& folder, const std::str
 
 void import_shards(const std::vector<std::string>& shards, const std::string& output, const ShardOptions& how,
                    const ImportOptions& options) {
-  require(std::count(shards.begin(), shards.end(), "-") <= 1, ExitCode::kUsage,
-          "standard input (-) can be read once: name it once");
   PendingFile::check_place(output, options.force);
-  const std::string where = shards.size() == 1 ? shards[0] : str(shards.at(0), " and ", shards.size() - 1, " more");
+  const std::string where = name_of_shards(shards);
   std::optional<std::string> made_of = "shards\n";
   for (const std::string& path : shards) {
     if (path == "-") made_of.reset();

@@ -141,6 +141,15 @@ struct ShardOptions {
 void import_shards(const std::vector<std::string>& shards, const std::string& output, const ShardOptions& how = {},
                    const ImportOptions& options = {});
 
+struct ShardTextOptions {
+  std::string text = "txt";  // what the names of the members that hold texts end with, behind the first point
+  std::string label = {};    // as of ShardOptions; empty: the .cls where the first sample has one, or no label
+  bool many_labels = false;  // as of TableOptions
+};
+// A record of each sample's text in such shards, in their order, as import_csv_text() makes them of cells.
+void import_shard_texts(const std::vector<std::string>& shards, const std::string& output,
+                        const ShardTextOptions& how = {}, const ImportOptions& options = {});
+
 bool is_image_name(const std::string& path);  // whether it ends in .png, .jpg or .jpeg, in any case
 // The PNG and JPEG files within a folder, at any depth, in the order of their names, each with the folder's path.
 // Throws kMissingInput, and kBadData where there is none.

@@ -6,9 +6,26 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/plain_file.h"
+#include "core/io/json.h"
 #include "data/import/input_stream.h"
+#include "data/import/json_label.h"
+#include "data/text/valid_text.h"
 
 namespace lockstep {
+namespace {
+
+constexpr int64_t kMostLabelBytes = 1 << 20;
+
+std::string member_text(const ShardSample& sample, const TarPlace& place, const std::string& extension) {
+  const TarMember& member = *sample.find(extension);
+  require(member.size <= kMostLabelBytes, ExitCode::kBadData, "its .", extension, " has ", member.size,
+          " bytes, more than ", kMostLabelBytes);
+  std::string out(static_cast<size_t>(member.size), '\0');
+  InputFile(place.path).read(member.begin, out.data(), member.size);
+  return out;
+}
+
+}  // namespace
 
 const TarMember* ShardSample::find(const std::string& extension) const {
   for (const auto& [name, member] : members)
@@ -34,7 +51,36 @@ std::optional<std::pair<std::string, std::string>> sample_and_extension(const st
   return std::pair(member.substr(0, point), extension);
 }
 
+std::string label_of_sample(const ShardSample& sample, const TarPlace& place, const std::string& field) {
+  const std::string extension = field.empty() ? "cls" : "json";
+  require(sample.find(extension), ExitCode::kBadData, "has no label: a member .", extension, "; it has ",
+          sample.extensions(),
+          field.empty() && sample.find("json") ? "; --label FIELD takes the label from a field of .json" : "");
+  const std::string text = member_text(sample, place, extension);
+  if (!field.empty()) {
+    const auto object = parse_json_object(text);
+    require(object.has_value(), ExitCode::kBadData, "its .json is no JSON object");
+    try {
+      return label_field(*object, field);
+    } catch (const Error& e) {
+      throw e.with_message(str("its .json: ", e.what()));
+    }
+  }
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  require(begin != text.npos, ExitCode::kBadData, "its .cls is empty");
+  const std::string label = text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
+  require(label.find_first_of("\r\n") == label.npos && first_invalid(label, TextEncoding::kUtf8) < 0,
+          ExitCode::kBadData, "its .cls is no label: one line of text in UTF-8");
+  return label;
+}
+
+std::string name_of_shards(const std::vector<std::string>& paths) {
+  return paths.size() == 1 ? paths[0] : str(paths.at(0), " and ", paths.size() - 1, " more");
+}
+
 Shards::Shards(const std::vector<std::string>& paths, const std::string& beside) {
+  require(std::count(paths.begin(), paths.end(), "-") <= 1, ExitCode::kUsage,
+          "standard input (-) can be read once: name it once");
   for (const std::string& path : paths) {
     if (path == "-" || InputStream(path).compressed()) {
       unpack(path, beside);

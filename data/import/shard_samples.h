@@ -39,6 +39,10 @@ class Shards {
   std::optional<Spool> unpacked_;
 };
 
+// The label of a sample: `field` of its .json, or where that is empty its .cls. Throws ExitCode::kBadData.
+std::string label_of_sample(const ShardSample& sample, const TarPlace& place, const std::string& field);
+std::string name_of_shards(const std::vector<std::string>& paths);  // for messages
+
 // "a/b.c.JPG": {"a/b", "c.jpg"}. Nothing where the name has no point behind its first character, or is a member that
 // programs keep for themselves ("__x__/", macOS's "._x").
 std::optional<std::pair<std::string, std::string>> sample_and_extension(const std::string& member);

@@ -130,12 +130,6 @@ void import_image_folder(const Arguments& a, const Inputs& inputs, const std::st
   import_images(inputs[0], output, how, options);
 }
 
-void import_shard_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
-  ShardOptions how{.label = a.text("label"), .keep_encoded = a.has("keep-encoded")};
-  if (!a.text("skip-bad").empty()) how.skip_bad = a.integer("skip-bad", 0);
-  import_shards(inputs, output, how, options);
-}
-
 void import_npy_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   const std::string &samples = a.text("samples"), &labels = a.text("labels");
   const std::string& axes = a.text("layout");
@@ -167,6 +161,20 @@ CsvTextColumns text_columns(const Arguments& a, const std::string& format, Impor
   const std::string &label = a.text("label"), &weight = a.text("weight");
   require(weight.empty() || !label.empty(), ExitCode::kUsage, "data import ", format, ": --weight needs --label");
   return {a.text("text"), label, a.has("many-labels"), encoding_of(a), delimiter_of(a), weight};
+}
+
+void import_shard_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
+  if (!a.text("text").empty()) {
+    require(!a.has("keep-encoded") && a.text("skip-bad").empty(), ExitCode::kUsage,
+            "data import webdataset: --keep-encoded and --skip-bad are for images, without --text");
+    const CsvTextColumns columns = text_columns(a, "webdataset", options);
+    return import_shard_texts(inputs, output, {columns.text, columns.label, columns.many_labels}, options);
+  }
+  refuse_text_options(a, "webdataset");
+  require(!a.has("many-labels"), ExitCode::kUsage, "data import webdataset: --many-labels needs --text");
+  ShardOptions how{.label = a.text("label"), .keep_encoded = a.has("keep-encoded")};
+  if (!a.text("skip-bad").empty()) how.skip_bad = a.integer("skip-bad", 0);
+  import_shards(inputs, output, how, options);
 }
 
 void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
@@ -215,9 +223,10 @@ const ImportFormat kFormats[] = {
       "threads"}},
     {"webdataset",
      "an INPUT is a tar archive (a shard) of images, .png, .jpg or .jpeg, each beside its label, .cls: members with "
-     "one name before the first point are a sample",
+     "one name before the first point are a sample; with --text, of texts",
      import_shard_files,
-     {"label", "keep-encoded", "skip-bad", "threads"}},
+     {"label", "text", "many-labels", "keep-encoded", "skip-bad", "vocabulary", "tokenizer", "separator", "whole-texts",
+      "threads"}},
     {"csv",
      "INPUT is a table, .csv or .tsv, whose first row names the columns",
      import_csv_file,
@@ -242,8 +251,7 @@ std::vector<Option> import_options() {
        ""},
       {"vocabulary", "the vocabulary of FROM, in place of one made from the text", "FROM", ""},
       {"tokenizer", "the tokenizer of FROM: byte pairs, WordPiece or SentencePiece", "FROM", ""},
-      {"separator", "a token such as <|endoftext|> to put after each INPUT (text) or record (json, csv, parquet)",
-       "TOKEN", ""},
+      {"separator", "a token such as <|endoftext|> to put after each INPUT (text) or record (all others)", "TOKEN", ""},
       {"special-tokens", "text: special tokens that the text spells out are those tokens; else they are text"},
       invalid_option(),
       whole_texts_option(),
@@ -297,13 +305,15 @@ std::vector<Option> import_options() {
        "NAME", ""},
       {"weight",
        "json, images, csv, parquet: the field or column (of images' --labels) that holds each sample's weight, a "
-       "number of at "
-       "least 0, by which its loss counts; npy: the array of weights in a .npz, or a .npy file",
+       "number of at least 0, by which its loss counts; npy: the array of weights in a .npz, or a .npy file",
        "NAME", ""},
-      {"many-labels", "csv, parquet, json: more than 1000 different labels are meant, each as a class; else an error"},
+      {"many-labels",
+       "csv, parquet, json, webdataset: more than 1000 different labels are meant, each as a class; else an error"},
       {"target", "csv, parquet: the column that holds the numbers to predict, in place of labels", "COLUMN", ""},
-      {"text", "csv, parquet: the column that holds texts, of which records are made in the place of a table", "COLUMN",
-       ""},
+      {"text",
+       "csv, parquet: the column that holds texts, of which records are made in the place of a table; webdataset: the "
+       "members that do, such as txt",
+       "NAME", ""},
       {"categories", "csv, parquet: columns that are categories though they hold numbers", "COLUMN,...", ""},
       {"leave-out", "csv, parquet: columns that are not imported", "COLUMN,...", ""},
       {"missing",
@@ -371,17 +381,16 @@ std::shared_ptr<const LikeData> like_data(const App& app, const std::string& fro
 
 constexpr const char* kImportHelp =
     "OUTPUT.h5 appears when it is complete; data/FORMAT.md describes the format. Until then it is made in the\n"
-    "folder OUTPUT.h5.partial. An import of files of text, json, csv or parquet with --text, images or webdataset that "
-    "was\n"
-    "cut short goes on from there when the same command is given again.";
+    "folder OUTPUT.h5.partial. An import of files of text, json, images or webdataset, or of csv or parquet with\n"
+    "--text, that was cut short goes on from there when the same command is given again.";
 constexpr const char* kVocabularyHelp =  // of formats that read --vocabulary
     "\n--vocabulary: use the vocabulary of FROM, so that characters get the token ids that a model trained with\n"
     "it needs. FROM is a run directory, a checkpoint, a dataset (.h5), or a UTF-8 file whose characters are\n"
     "the vocabulary. The text need not use all of them; a character that is not among them is an error.\n"
-    "An INPUT may be compressed by gzip or Zstandard, and - is standard input (text, json).\n"
+    "An INPUT may be compressed by gzip or Zstandard, and - is standard input (text, json, webdataset).\n"
     "--tokenizer: FROM is a tokenizer.json, a SentencePiece model, BERT's vocab.txt, a folder that holds one,\n"
     "encoder.json and vocab.bpe, or vocab.json and merges.txt, or a run, a checkpoint or a dataset. Each INPUT of\n"
-    "text, each record of json and csv is encoded by itself; these make bytes of the text without it.";
+    "text, each record of others is encoded by itself; these make bytes of the text without it.";
 
 // The form as one format has it.
 Command form_of(const ImportFormat& format) {

@@ -45,10 +45,14 @@ bool unknown_is_missing(const Arguments& a) {
 
 }  // namespace
 
-TableOptions table_columns(const Arguments& a, const std::string& format) {
+void refuse_text_options(const Arguments& a, const std::string& format) {
   for (const char* other : {"vocabulary", "tokenizer", "separator"})
     require(a.text(other).empty(), ExitCode::kUsage, "data import ", format, ": --", other, " needs --text");
   require(!a.has("whole-texts"), ExitCode::kUsage, "data import ", format, ": --whole-texts needs --text");
+}
+
+TableOptions table_columns(const Arguments& a, const std::string& format) {
+  refuse_text_options(a, format);
   require(a.text("label").empty() != a.text("target").empty(), ExitCode::kUsage, "data import ", format,
           ": one of --label COLUMN and --target COLUMN is needed");
   const bool chooses = !a.text("categories").empty() || !a.text("leave-out").empty() || !a.text("missing").empty();

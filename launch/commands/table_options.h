@@ -11,7 +11,9 @@ namespace lockstep {
 TextEncoding encoding_of(const Arguments& arguments);
 char delimiter_of(const Arguments& arguments);
 
-// What an import of a table without --text reads of it; `format`: of the import, for messages. Throws kUsage.
+// Refuses options that need --text, which is not given; `format`: of the import, for messages. Throws kUsage.
+void refuse_text_options(const Arguments& arguments, const std::string& format);
+// What an import of a table without --text reads of it. Throws kUsage.
 TableOptions table_columns(const Arguments& arguments, const std::string& format);
 
 }  // namespace lockstep

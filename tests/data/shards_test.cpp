@@ -172,6 +172,47 @@ TEST_F(ShardsTest, SkipBadLeavesOutSamples) {
   EXPECT_EQ(content(dir_ / "ok.h5"), content(dir_ / "two.h5"));
 }
 
+TEST_F(ShardsTest, TextsAreTheRecordsOfATable) {
+  const auto word = [](int i) {
+    return std::string(static_cast<size_t>(i % 50), 'a') + " \xC3\xBC " + std::to_string(i);
+  };
+  Files classes, fields;
+  std::string table = "t,y\n";
+  for (int i = 0; i < 12000; ++i) {
+    const std::string key = std::to_string(i), label = i % 3 ? "no" : "yes";
+    classes.insert(classes.end(), {{key + ".txt", word(i)}, {key + ".cls", label + "\n"}});
+    if (i < 50) fields.insert(fields.end(), {{key + ".json", R"({"y": ")" + label + "\"}"}, {key + ".txt", word(i)}});
+    table += word(i) + "," + label + "\n";
+  }
+  write_file(dir_ / "t.csv", table);
+  const std::string path = shard("t.tar", tar_of(classes)), output = dir_ / "t.h5", wanted = dir_ / "csv.h5";
+  import_csv_text(dir_ / "t.csv", wanted, {.text = "t", .label = "y"});
+  EXPECT_GE(kill_until_complete(output, [&](const ImportOptions& o) { import_shard_texts({path}, output, {}, o); }), 1);
+  EXPECT_TRUE(content(output) == content(wanted));
+
+  write_file(dir_ / "t.csv", table.substr(0, table.find("\n" + word(50) + ",") + 1));
+  const std::string few = shard("few.tar", tar_of(fields));
+  for (const char* label : {"", "y"}) {
+    import_csv_text(dir_ / "t.csv", wanted, {.text = "t", .label = label}, {.force = true});
+    import_shard_texts({few}, output, {.label = label}, {.force = true});
+    EXPECT_TRUE(content(output) == content(wanted)) << label;
+  }
+}
+
+TEST_F(ShardsTest, NameWhatATextLacks) {
+  const auto refuse_texts = [&](std::initializer_list<std::string> parts, const Files& files,
+                                ShardTextOptions how = {}) {
+    const std::string path = shard("bad.tar", tar_of(files));
+    expect_error(ExitCode::kBadData, parts, [&] { import_shard_texts({path}, dir_ / "no.h5", how); });
+  };
+  refuse_texts({"bad.tar: sample 'b': has no text: a member .txt; it has .md"}, {{"a.txt", "t"}, {"b.md", "t"}});
+  refuse_texts({"bad.tar: sample 'b': has no member .cls"}, {{"a.txt", "t"}, {"a.cls", "0"}, {"b.txt", "t"}});
+  refuse_texts({"bad.tar: sample 'b': has a member .cls"}, {{"a.txt", "t"}, {"b.txt", "t"}, {"b.cls", "0"}});
+  refuse_texts({"bad.tar: sample 'a': has no label: a member .json"}, {{"a.txt", "t"}}, {.label = "y"});
+  refuse_texts({"bad.tar: b.txt: byte 1 is invalid UTF-8"}, {{"a.txt", "t"}, {"b.txt", "t\xFF"}});
+  refuse_texts({"bad.tar: holds no sample"}, {});
+}
+
 TEST_F(ShardsTest, EveryTruncationIsNamed) {
   const std::string whole = tar_of({{"a.png", fixture("rgb.png")}, {"a.cls", "0"}, {"b.png", fixture("palette.png")}});
   const size_t size = whole.size() - kEnd.size();
