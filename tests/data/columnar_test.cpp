@@ -53,6 +53,7 @@ TEST_F(ColumnarTest, AreTheDatasetOfTheSameTableAsCsv) {
   const std::vector<TableOptions> ways = {
       {.label = "label", .leave_out = {"review", "target"}, .fill_missing = true},
       {.target = "target", .categories = {"small", "double"}, .leave_out = {"review"}, .fill_missing = true},
+      {.label = "label", .leave_out = {"review"}, .fill_missing = true, .weight = "weight"},
       {.label = "label",
        .categories = {"whole", "unsigned", "money"},
        .leave_out = {"review"},
@@ -72,10 +73,13 @@ TEST_F(ColumnarTest, AreTheDatasetOfTheSameTableAsCsv) {
 }
 
 TEST_F(ColumnarTest, TextsAreTheRecordsOfTheSameCsv) {
-  for (const char* label : {"", "label"}) {
-    import_csv_text(fixture("table.csv"), csv_, {.text = "review", .label = label}, {.force = true});
+  const std::vector<CsvTextColumns> ways = {{.text = "review"},
+                                            {.text = "review", .label = "label"},
+                                            {.text = "review", .label = "label", .weight = "weight"}};
+  for (const CsvTextColumns& how : ways) {
+    import_csv_text(fixture("table.csv"), csv_, how, {.force = true});
     for (const Names& files : kForms) {
-      import_columnar_texts(files, out_, {.text = "review", .label = label}, {.force = true});
+      import_columnar_texts(files, out_, how, {.force = true});
       EXPECT_TRUE(content(out_) == content(csv_)) << files[0];
     }
   }

@@ -36,6 +36,7 @@ table = pa.table({
     "number_code": column(lambda i: i % 4, pa.int32()).dictionary_encode(),
     "label": column(lambda i: "cat" if i % 3 else "dog", pa.string(), nulls=False),
     "target": column(lambda i: i * 0.37 - 4, pa.float64(), nulls=False),
+    "weight": column(lambda i: i % 5 / 4, pa.float32(), nulls=False),
     "review": column(lambda i: f"{words[i % len(words)]} {i}", pa.string()),
 })
 
