@@ -9,7 +9,7 @@
 namespace lockstep {
 
 // The steps after which a run saves: multiples of `every` (0: none) after `done`, and `last`. `any`: also after steps
-// that are not known beforehand (checkpoint.every_minutes).
+// that are not known beforehand (checkpoint.every_minutes; a new best where keep_best keeps some).
 struct PlannedSaves {
   int64_t done = 0, last = 0, every = 0;
   bool any = false;

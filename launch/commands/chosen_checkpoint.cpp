@@ -22,14 +22,15 @@ std::string at_step(const std::string& run, const std::vector<std::string>& all,
 
 std::string best_of(const std::string& run, const std::vector<std::string>& all) {
   const std::vector<std::string> best = best_checkpoints(all, 1, true);
-  require(!best.empty(), ExitCode::kMissingInput, "--best: none of the checkpoints in ", run,
-          " was evaluated as it was saved; train.eval_every evaluates, and checkpoint.keep_best keeps the best");
+  require(
+      !best.empty(), ExitCode::kMissingInput, "--best: none of the checkpoints in ", run,
+      " was evaluated as it was saved; train.eval_every evaluates, and checkpoint.keep_best saves and keeps the best");
   const ValidationRecord known = open_checkpoint(all.front()).info.validation;
   if (known.best && known.best_step != step_of_checkpoint(best[0]))
     log_warning(str("--best: the best ", known.metric.empty() ? "loss" : known.metric, ", ", *known.best,
                     ", was measured after step ", known.best_step, ", of which ", run,
-                    " keeps no checkpoint (checkpoint.every saves at steps that train.eval_every measures, and "
-                    "checkpoint.keep_best keeps the best); the best of those that are there is that of step ",
+                    " keeps no checkpoint (checkpoint.keep_best saves and keeps the best); the best of those that are "
+                    "there is that of step ",
                     step_of_checkpoint(best[0])));
   return best[0];
 }

@@ -1,5 +1,7 @@
 #include "launch/commands/run_progress.h"
 
+#include <optional>
+
 #include "launch/artifacts/text_table.h"
 #include "launch/commands/progress.h"
 
@@ -20,13 +22,18 @@ ProgressOptions options_of(const RunView& run) {
 
 class ProgressObserver final : public RunObserver {
  public:
-  explicit ProgressObserver(const RunView& run) : progress_(options_of(run)) {}
-  void step(const RunStep& s) override { progress_.set(s.report.step, str("loss ", fixed(s.report.result.loss, 4))); }
-  void pause() override { progress_.pause(); }
-  void end() override { progress_.finish(); }
+  explicit ProgressObserver(const RunView& run) {
+    const ProgressOptions o = options_of(run);
+    if (o.start == 0 || o.start < o.total) progress_.emplace(o);
+  }
+  void step(const RunStep& s) override { progress_->set(s.report.step, str("loss ", fixed(s.report.result.loss, 4))); }
+  void pause() override { progress_->pause(); }
+  void end() override {
+    if (progress_) progress_->finish();
+  }
 
  private:
-  Progress progress_;
+  std::optional<Progress> progress_;  // none where no step is left
 };
 
 }  // namespace

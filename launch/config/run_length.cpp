@@ -67,6 +67,10 @@ void begin_steps(Settings& s) {
   }
   require(count < 2, ExitCode::kConfig, given,
           ": each of these says how long the run is; give one of them, and take back another one as ~train.steps does");
+  for (const char* key : {kEpochs, kTokens})
+    require(count > 0 || !s.config.given(key) || s.config.given(kSteps), ExitCode::kConfig, s.config.place(key),
+            ": 0 says no length of the run; give train.steps, or take the key back as ~", key,
+            " does, which trains the default of ", s.train.steps, " steps");
   if (!needs_data_for_steps(s)) return end_schedule(s);
   s.train.steps = 0;
   s.config.replace(kSteps, 0, str("by ", s.config.place(s.train.epochs > 0 ? kEpochs : kTokens), ", with the data"));

@@ -124,10 +124,9 @@ std::vector<Field> fields(CheckpointOptions& o) {
           .with_unit("steps")
           .at_least(0)
           .without_effect_on_math(),
-      field(
-          "keep_best", o.keep_best,
-          "also keep this many checkpoints with the best validation (train.best), of those saved after a step that was "
-          "evaluated (train.eval_every); 0: none")
+      field("keep_best", o.keep_best,
+            "also keep this many checkpoints with the best validation (train.best), and save after each evaluation "
+            "(train.eval_every) that is the best so far; 0: neither")
           .at_least(0)
           .without_effect_on_math()};
 }
@@ -328,6 +327,7 @@ void resolve_micro_batch(Settings& s, int ranks, const std::optional<CheckpointI
           ": 0 divides batch.global evenly, but ", s.batch.global, " samples do not divide among ", ranks,
           " ranks; set batch.micro");
   s.batch.micro = s.batch.global / ranks;
+  s.batch.by_ranks = true;
   s.config.resolve("batch.micro", s.batch.micro, str("an equal share of batch.global for each of ", ranks, " ranks"));
 }
 

@@ -46,7 +46,8 @@ struct TrainOptions {
 };
 struct BatchOptions {
   int64_t global = 32;
-  int64_t micro = 0;  // 0: batch.global divided by the number of ranks
+  int64_t micro = 0;      // 0: batch.global divided by the number of ranks, which
+  bool by_ranks = false;  // resolve_micro_batch notes
 };
 struct CheckpointOptions {
   int64_t every = 0;

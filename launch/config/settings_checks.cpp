@@ -65,7 +65,7 @@ class Checks {
     needs(s_.train.patience == 0 || s_.train.eval_every > 0, "train.patience", only);
     needs(s_.checkpoint.keep_best == 0 || s_.train.eval_every > 0, "checkpoint.keep_best", only);
     needs(s_.checkpoint.keep_best == 0 || s_.checkpoint.keep_last > 0, "checkpoint.keep_best",
-          "has no effect with checkpoint.keep_last: 0, which keeps all checkpoints");
+          "cannot be given with checkpoint.keep_last: 0, which keeps all checkpoints");
   }
 
   // What model, optimizer and schedule say of their own options.

@@ -108,6 +108,10 @@ void Run::require_space() const {
 }
 
 void Run::warn_of_settings() const {
+  if (settings_.batch.by_ranks && comm_.size() > 1)
+    log_info(str("batch.micro is ", settings_.batch.micro, ", an even share of batch.global for each of ", comm_.size(),
+                 " ranks, and results depend on it: with batch.micro=", settings_.batch.micro,
+                 " they are the same at any number of ranks"));
   if (settings_.verify.every > 0 && !trainer_.has_replicas())
     log_warning(str(settings_.config.place("verify.every"), ": no two of these ranks hold the same parameters and ",
                     "moments, so nothing is compared"));
@@ -117,9 +121,22 @@ void Run::warn_of_settings() const {
                       " does not occur"));
 }
 
+// Of a resumed run that has done all its steps.
+void Run::say_nothing_is_left() const {
+  const TrainOptions& t = settings_.train;
+  const bool ends = settings_.schedule->end() && !settings_.config.given("schedule.steps");
+  log_info(str(settings_.run.dir, " is at step ", trainer_.steps_done(), " of ", t.steps,
+               t.length.empty() ? "" : str(" (", t.length, ")"), ": no step is left to train. To go on, set ",
+               t.length.empty() ? "train.steps to more than "
+                                : "train.epochs or train.tokens to a longer run, or train.steps to more than ",
+               trainer_.steps_done(),
+               ends ? ", with resume.allow=[schedule.steps], since the schedule ends with the run" : ""));
+}
+
 void Run::observe(const RunStart& options) {
   for (const MakeObserver& make : options.observers)
     observers_.push_back(make({settings_, trainer_, *dir_, comm_.size()}));
+  if (trainer_.steps_done() > 0 && trainer_.steps_done() >= settings_.train.steps) return say_nothing_is_left();
   log_info(str(
       "training ", settings_.model_name, ", ", short_number(static_cast<double>(trainer_.parameter_count())),
       " parameters, ", comm_.size(), comm_.size() == 1 ? " rank" : " ranks", " (", comm_.backend(), "), ",
@@ -166,7 +183,7 @@ void Run::after_step(const StepReport& r) {
     for (auto& o : observers_) o->step({r, eval_now ? &e : nullptr, saved});
   }
   check_skips(r);
-  if (ends || saves_->after(r.step) || (save_asked_ && no_steps_in_progress())) {
+  if (ends || saves_->after(r.step) || saves_best_after(r.step) || (save_asked_ && no_steps_in_progress())) {
     save_asked_ = false;
     saves_->save(validation_, ends, evaluates_after(r.step));
   }
@@ -193,6 +210,12 @@ EvalReport Run::evaluate(int64_t step) {
 bool Run::evaluates_after(int64_t step) const {
   return trainer_.has_validation() &&
          (is_last(step) || (settings_.train.eval_every > 0 && step % settings_.train.eval_every == 0));
+}
+
+// Its evaluation found a better value than all before: checkpoint.keep_best keeps that state, whatever else is saved.
+bool Run::saves_best_after(int64_t step) const {
+  return settings_.checkpoint.keep_best > 0 && evaluates_after(step) && validation_.best_step == step &&
+         validation_.since_best == 0;
 }
 
 bool Run::out_of_patience() const {

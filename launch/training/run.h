@@ -53,6 +53,7 @@ class Run {
   bool resume_newest(int64_t at_most);
   void require_space() const;
   void warn_of_settings() const;
+  void say_nothing_is_left() const;
   void observe(const RunStart& options);
 
   bool is_last(int64_t step) const { return step == settings_.train.steps; }
@@ -61,6 +62,7 @@ class Run {
   bool measures_after(int64_t step) const {
     return evaluates_after(step) || (trainer_.has_validation() && step == end());
   }
+  bool saves_best_after(int64_t step) const;  // once that step is evaluated
   bool out_of_patience() const;
   bool no_steps_in_progress() const { return trainer_.steps_started() == trainer_.steps_done(); }
   bool may_start() const;

@@ -42,6 +42,23 @@ for ranks in 1 2; do
   succeeds "resumed" lockstep train "${keys[@]}" run.dir=best$ranks train.steps=24 --resume
   same "the best of 24 steps" "$(lowest best$ranks)" "$(steps_of best$ranks)"
 done
+# Without checkpoint.every each new best is saved, and nothing else but the end; a run in parts keeps the same.
+few=(images.yaml optim.lr=0.05 train.eval_every=2 checkpoint.keep_last=1 checkpoint.keep_best=1 train.steps=24)
+succeeds "new bests are saved" lockstep train "${few[@]}" run.dir=few
+best=$(grep val_loss few/metrics.jsonl | while read -r line; do echo "$(field val_loss <<<"$line") $(field step <<<"$line")"; done | sort -g | head -n 1)
+same "the best, and the end" "$(printf '%s\n' "${best#* }" 24 | sort -nu | tr '\n' ' ')" "$(steps_of few)"
+new_bests=$(grep val_loss few/metrics.jsonl | field val_loss | awk 'NR == 1 || $1 < best { best = $1; n++ } END { print n + 0 }')
+saves=$(grep -c 'saved the checkpoint of step' few/log.txt)
+expect "a save for each new best, and the last: $saves of $new_bests" test "$saves" -le $((new_bests + 1)) -a "$saves" -ge "$new_bests"
+succeeds "eval --best of these" lockstep eval few --best
+same "--best: what was measured" "${best% *}" "$(field loss <out)"
+run lockstep train "${few[@]}" run.dir=few_parts sharding.level=parameters --ranks 2 --until 5
+run lockstep train "${few[@]}" run.dir=few_parts --resume --until 11 --ranks 3
+succeeds "the rest" lockstep train "${few[@]}" run.dir=few_parts --resume
+same "the same checkpoints" "$(steps_of few)" "$(steps_of few_parts)"
+same "the same bits" "$(digest few)" "$(digest few_parts)"
+lockstep train images.yaml optim.lr=0.05 train.steps=24 run.dir=unsaved >/dev/null 2>&1
+same "as without saves" "$(digest unsaved)" "$(digest few)"
 expect "an older one is among them" test "$(steps_of best1 | wc -w)" -ge 2
 run lockstep checkpoint inspect best1
 expect "inspect tells the loss" grep -qE '^validation  loss [0-9.]+; the lowest so far: [0-9.]+, after step [0-9]+$' out
@@ -122,7 +139,7 @@ refuses "keep_best without evaluations" 78 'override.*: checkpoint.keep_best: ha
   lockstep train images.yaml run.dir=refused checkpoint.keep_best=1
 refuses "keep_best without validation" 78 'override.*: checkpoint.keep_best: needs data for validation' \
   lockstep train images.yaml run.dir=refused checkpoint.keep_best=1 train.eval_every=2 data.validation=0
-refuses "keep_best where all are kept" 78 'override.*: checkpoint.keep_best: has no effect with checkpoint.keep_last: 0' \
+refuses "keep_best where all are kept" 78 'override.*: checkpoint.keep_best: cannot be given with checkpoint.keep_last: 0' \
   lockstep train images.yaml run.dir=refused checkpoint.keep_best=1 train.eval_every=2 checkpoint.keep_last=0
 for wrong in train.patience=-1 checkpoint.every_minutes=-1 checkpoint.every_minutes=.inf checkpoint.keep_best=-1; do
   refuses "$wrong" 78 'override.*: .* is out of range' lockstep train images.yaml run.dir=refused train.eval_every=2 $wrong

@@ -72,5 +72,9 @@ expect "one taken back: the other counts" grep -qE '^ok +configuration +text.yam
 refuses "a key that is not there" 78 'override 1 \(~optim.lrr\): nothing gives the key optim.lrr' lockstep train text.yaml '~optim.lrr'
 refuses "two others" 78 'override 1 .*: train.epochs, override 2 .*: train.tokens: each of these' lockstep train long.yaml train.epochs=2 train.tokens=5
 refuses "tokens of images" 78 '(rank 0 .*)?override 1 .*: train.tokens: the data has no tokens, it has images' lockstep train pictures.yaml train.tokens=1000
+refuses "none" 78 'override 1 \(train.epochs=0\): train.epochs: 0 says no length of the run; give train.steps, or ' lockstep train long.yaml train.epochs=0
+refuses "no tokens" 78 'override 1 \(train.tokens=0\): train.tokens: 0 says no length' lockstep train long.yaml train.tokens=0
+succeeds "none, and another length" lockstep check long.yaml train.epochs=0 train.tokens=1000
+succeeds "none, and steps" lockstep check text.yaml train.epochs=0
 refuses "less than none" 78 'override 1 .*train.epochs.*' lockstep train long.yaml train.epochs=-1
 finish
