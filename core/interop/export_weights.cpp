@@ -46,6 +46,7 @@ class PendingFolder {
     std::error_code error;
     require(!fs::exists(fs::symlink_status(path_, error)), ExitCode::kOutputLocked, path_,
             ": is already there; remove it or choose another name");
+    PendingFile::check_place(path_, false);  // is the folder around it there?
     Temporary made = make_temporary_folder(path_ + ".part-", 0777);
     require_done(bool{made.lock}, ExitCode::kOutputLocked, path_, ": its folder cannot be made");
     temporary_ = std::move(made.path);

@@ -67,11 +67,12 @@ class Conversation {
     messages_.push_back({"user", text});
     Prompt prompt;
     try {
+      vocabulary_.encode(text);  // an error then counts the bytes of the message, and not of the whole conversation
       prompt = fitting_prompt();
     } catch (const Error& e) {
       if (e.code() != ExitCode::kBadData) throw;
       messages_.pop_back();
-      return log_warning(e.what());
+      return log_warning(str("this message is not sent: ", e.what()));
     }
     StreamedText shown;
     GrowingText growing(manner_.stops, manner_.drop_space);
@@ -165,17 +166,18 @@ std::vector<Command> chat_forms() {
        "tokens of that alone",
        "NAME", ""}};
   return {{"chat",
-           "chat RUN [--system TEXT] [--template NAME] [--tokens N] [--temperature X] [--top-k K] [--top-p P] "
+           "chat RUN [init.from=PATH] [--system TEXT] [--template NAME] [--tokens N] [--temperature X] [--top-k K] "
+           "[--top-p P] "
            "[--min-p P] [--repetition-penalty X] [--stop TEXT] [--seed S] [--precision P] [--best | --at STEP] [--ema]",
            str("A conversation with the model of RUN, which was trained on conversations: a run directory (its newest\n"
                "checkpoint), a checkpoint, or a folder of transformers with its tokenizer. Each line of standard input "
                "is a\nmessage, and the answer is printed as it grows; both are remembered. These are no messages:\n",
                kHelp),
-           with_generation_options(std::move(options)), 1, 1}};
+           with_generation_options(std::move(options)), 1, 2}};
 }
 
 int chat_command(const App& app, const std::vector<std::string>& given) {
-  const Arguments arguments = parse_arguments(chat_forms(), given);
+  Arguments arguments = parse_arguments(chat_forms(), given);
   if (arguments.help) return 0;
   DecodeRequest request = request_of(arguments);
   Origin origin = origin_of(app, arguments);

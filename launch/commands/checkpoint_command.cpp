@@ -269,7 +269,8 @@ std::vector<Command> checkpoint_forms() {
        "Prints how two states differ, independent of their layouts; exit code 1 if they differ. A and B are\n"
        "checkpoints, or run directories, which stand for their newest valid ones.",
        json, 2, 2},
-      {"checkpoint export", "checkpoint export DIR OUT [--to FORMAT] [--best | --at STEP] [--ema] [--json]",
+      {"checkpoint export",
+       "checkpoint export DIR OUT [init.from=PATH] [--to FORMAT] [--best | --at STEP] [--ema] [--json]",
        "Writes parameters and buffers, unsharded, to a new file or folder. By default the name of OUT says which:\n"
        "with .safetensors, .npz (NumPy), .h5 or .hdf5 it is such a file, with the names of this program. --to hf\n"
        "writes a folder that Hugging Face's transformers opens: config.json and weights with its names, of the models "
@@ -281,7 +282,7 @@ std::vector<Command> checkpoint_forms() {
        with_choice_of_checkpoint({{"to", "h5, safetensors, npz, hf, llmc, llmc-bf16 or peft", "FORMAT", ""},
                                   {"ema", "the averages of the parameters (optim.ema)"},
                                   json[0]}),
-       2, 2},
+       2, 3},
       {"checkpoint convert",
        "checkpoint convert MODEL OUT [--to FORMAT] [--json]",
        "Writes the weights of MODEL, a folder of transformers or a GPT-2 of llm.c, in another format, as export does\n"
@@ -292,8 +293,12 @@ std::vector<Command> checkpoint_forms() {
 }
 
 int checkpoint_command(const App& app, const std::vector<std::string>& given) {
-  const Arguments a = parse_arguments(checkpoint_forms(), given);
+  Arguments a = parse_arguments(checkpoint_forms(), given);
   if (a.help || !is_first_process()) return 0;
+  const std::vector<std::string> moved = a.form == "export" ? take_init_from(a) : std::vector<std::string>{};
+  require(a.form != "export" || a.positional.size() == 2, ExitCode::kUsage, "lockstep checkpoint export: ",
+          a.positional.size() < 2 ? "missing argument OUT" : str("unexpected argument '", a.positional.back(), "'"),
+          "; --help says more");
   const bool json = a.has("json");
   if (a.form == "verify") {
     verify(a.positional[0], json);
@@ -310,7 +315,7 @@ int checkpoint_command(const App& app, const std::vector<std::string>& given) {
     return d.equal() ? 0 : 1;
   }
   if (a.form == "export") {
-    export_checkpoint(app, c, {a.positional[1], a.text("to"), a.has("ema"), json});
+    export_checkpoint(app, c, {a.positional[1], a.text("to"), a.has("ema"), json, moved});
   } else if (a.form == "inspect") {
     print_out(json ? json_line(described(c)) + "\n" : describe(c));
   } else {

@@ -170,7 +170,7 @@ void export_checkpoint(const App& app, const Checkpoint& c, const ExportRequest&
   const ExportRequest request = with_format(given);
   std::unique_ptr<Settings> made;
   const auto settings = [&]() -> const Settings& {
-    if (!made) made = settings_of_checkpoint(app, c);
+    if (!made) made = settings_of_checkpoint(app, c, request.overrides);
     return *made;
   };
   // Of a model of another program's own, a file of tensors can be written all the same.

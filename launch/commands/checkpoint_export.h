@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/state/checkpoint.h"
 #include "launch/app.h"
@@ -13,8 +14,9 @@ struct ExportRequest {
   std::string output;
   // "h5", "safetensors", "npz", "hf", "llmc", "llmc-bf16" or "peft"; empty: by the end of the output's name.
   std::string format;
-  bool averages = false;  // of the parameters, in their place
-  bool json = false;      // what it prints
+  bool averages = false;                    // of the parameters, in their place
+  bool json = false;                        // what it prints
+  std::vector<std::string> overrides = {};  // of the checkpoint's configuration: "key.path=value"
 };
 
 // Throws ExitCode::kUsage for an unknown format, and for none where the output's name ends in no known way,

@@ -1,5 +1,6 @@
 #include "launch/commands/chosen_checkpoint.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "core/base/error.h"
@@ -56,6 +57,14 @@ std::string chosen_checkpoint(const Arguments& a) {
   const std::vector<std::string> all = list_checkpoints(run);
   require(!all.empty(), ExitCode::kUsage, option, ": ", run, " is no run directory with checkpoints");
   return best ? best_of(run, all) : at_step(run, all, a.integer("at", 0));
+}
+
+std::vector<std::string> take_init_from(Arguments& a) {
+  const auto first = std::stable_partition(a.positional.begin() + 1, a.positional.end(),
+                                           [](const std::string& text) { return !text.starts_with("init.from="); });
+  std::vector<std::string> out(first, a.positional.end());
+  a.positional.erase(first, a.positional.end());
+  return out;
 }
 
 }  // namespace lockstep

@@ -16,4 +16,8 @@ std::vector<Option> with_choice_of_checkpoint(std::vector<Option> options);
 // holds no such checkpoint.
 std::string chosen_checkpoint(const Arguments& arguments);
 
+// Takes "init.from=PATH" out of the positional arguments behind the first one, and returns it as an override: where the
+// model is now whose frozen parameters the run's checkpoints name and do not hold.
+std::vector<std::string> take_init_from(Arguments& arguments);
+
 }  // namespace lockstep

@@ -88,6 +88,12 @@ TaskSpec task_of(const Checkpoint& c, const DataSpec& data, const Settings& sett
   return task;
 }
 
+std::string measures_of(const std::vector<Metric>& metrics) {
+  std::string out = "loss";
+  for (const Metric& m : metrics) out += ", " + m.name;
+  return out;
+}
+
 // Whether the run had several files without a normalisation in common.
 bool keeps_own_statistics(const Settings& s) {
   return s.data.like && sample_kind(s.data.like->schema.kind).normalised() && s.data.like->schema.mean.empty();
@@ -162,6 +168,14 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
     });
     PlacedTask placed(*settings, data, comm, shapes, PlacedTask::Use::kMeasure);
     fail_together(comm, [&] { placed.load_parameters(checkpoint, arguments.has("ema")); });
+    const std::vector<Metric> measured = placed.task().metrics();
+    fail_together(comm, [&] {
+      require(confusion.empty() || find_metric(measured, "confusion"), ExitCode::kUsage,
+              "--confusion: ", checkpoint.dir,
+              " predicts no classes of samples or pixels, which a confusion matrix counts; it is "
+              "measured by ",
+              measures_of(measured));
+    });
     const std::vector<std::string> more =
         confusion.empty() ? std::vector<std::string>{} : std::vector<std::string>{"confusion"};
     const EvalReport e = placed.evaluate(*data.validation, more);

@@ -106,7 +106,8 @@ void stream_text(Decoder& decoder, const Prompt& prompt, const std::string& begi
 std::vector<Command> generate_forms() {
   return {
       {"generate",
-       "generate RUN [--prompt TEXT | --prompts FILE | --messages FILE] [--batch N] [--chat] [--template NAME] "
+       "generate RUN [init.from=PATH] [--prompt TEXT | --prompts FILE | --messages FILE] [--batch N] [--chat] "
+       "[--template NAME] "
        "[--special-tokens] "
        "[--tokens N] [--temperature X] [--top-k K] [--top-p P] [--min-p P] [--repetition-penalty X] [--stop TEXT] "
        "[--ignore-end] [--seed S] [--precision P] [--best | --at STEP] [--ema] [--no-cache] [--json]",
@@ -137,11 +138,11 @@ std::vector<Command> generate_forms() {
             {"special-tokens", "special tokens that a prompt spells out are those tokens; else they are text"},
             {"no-cache", "compute all tokens again for each new one: the same text, for comparison"},
             {"json", "--prompt, too, gives a JSON object; of --prompts and --messages no effect"}}),
-       1, 1}};
+       1, 2}};
 }
 
 int generate_command(const App& app, const std::vector<std::string>& given) {
-  const Arguments arguments = parse_arguments(generate_forms(), given);
+  Arguments arguments = parse_arguments(generate_forms(), given);
   if (arguments.help) return 0;
   DecodeRequest request = request_of(arguments);
   const int64_t batch = arguments.integer("batch", 1, 4096);

@@ -117,12 +117,12 @@ struct Predictor {
   Shape input;                           // of a sample
 };
 
-Predictor predictor_of_run(const App& app, const std::string& run) {
+Predictor predictor_of_run(const App& app, const std::string& run, const std::vector<std::string>& overrides) {
   Predictor out;
   out.checkpoint = open_newest(run, false);
   const Checkpoint& c = *out.checkpoint;
   out.place = c.dir;
-  out.settings = settings_of_checkpoint(app, c);
+  out.settings = settings_of_checkpoint(app, c, overrides);
   std::string why;
   out.data = data_of_run(app, c, why);
   require(out.data != nullptr, ExitCode::kBadData, c.dir, ": does not say what its data means",
@@ -186,9 +186,12 @@ Pooling pooling_of(const Arguments& a, DataKind kind) {
 
 class PredictJob {
  public:
-  PredictJob(const App& app, const Arguments& arguments) : arguments_(arguments), run_(chosen_checkpoint(arguments)) {
+  // `overrides` of the run's configuration.
+  PredictJob(const App& app, const Arguments& arguments, const std::vector<std::string>& overrides)
+      : arguments_(arguments), run_(chosen_checkpoint(arguments)) {
     const bool folder = is_hf_folder(run_);
-    from_ = folder ? predictor_of_folder(app, run_) : predictor_of_run(app, run_);
+    require(!folder || overrides.empty(), ExitCode::kUsage, "init.from: ", run_, " is no run, and began with nothing");
+    from_ = folder ? predictor_of_folder(app, run_) : predictor_of_run(app, run_, overrides);
     require(!folder || !arguments.has("ema"), ExitCode::kUsage, "--ema: ", run_, " holds no averages of parameters");
     require(from_.settings->data.mask == 0 || !layer().empty(), ExitCode::kUsage, from_.place,
             ": was trained to find hidden tokens (data.mask), and says nothing of a whole text; --layer tells what a "
@@ -315,7 +318,8 @@ class PredictJob {
 std::vector<Command> predict_forms() {
   return {
       {"predict",
-       "predict RUN INPUT... [-o FILE] [--top K] [--keep COLUMN,...] [--best | --at STEP] [--batch N] [--ranks N]",
+       "predict RUN INPUT... [init.from=PATH] [-o FILE] [--top K] [--keep COLUMN,...] [--best | --at STEP] [--batch N] "
+       "[--ranks N]",
        "Says what RUN, a run directory (its newest checkpoint), a checkpoint or a folder of transformers, makes of\n"
        "samples without targets: an INPUT is a table (.csv, .tsv, JSON lines), a folder of images, a PNG or JPEG\n"
        "file, an array (.npy), an IDX file of images, a file of texts, one a line or in a table, or a dataset (.h5);\n"
@@ -363,9 +367,11 @@ std::vector<Command> predict_forms() {
 }
 
 int predict_command(const App& app, const std::vector<std::string>& given) {
-  const Arguments arguments = parse_arguments(predict_forms(), given);
+  Arguments arguments = parse_arguments(predict_forms(), given);
   if (arguments.help) return 0;
-  return PredictJob(app, arguments).run();
+  const std::vector<std::string> moved = take_init_from(arguments);
+  require(arguments.positional.size() > 1, ExitCode::kUsage, "lockstep predict: missing argument INPUT");
+  return PredictJob(app, arguments, moved).run();
 }
 
 }  // namespace lockstep

@@ -173,6 +173,9 @@ void check_place(const PredictionOutput& o) {
 
 PredictionFormat prediction_format(const std::string& path, const std::string& named, bool pictures) {
   if (pictures) {
+    for (const char* ending : {".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".png"})
+      require(!named.empty() || !path.ends_with(ending), ExitCode::kUsage, "--output ", path, ": masks are not ",
+              ending, " but a folder with a PNG file for each image; name a folder, or FILE.npy for one array of all");
     const std::string form = !named.empty() ? named : path.ends_with(".npy") ? "npy" : "png";
     require(form == "npy" || form == "png", ExitCode::kUsage, "--format ", named, ": masks are written as png or npy");
     return form == "npy" ? PredictionFormat::kNumpy : PredictionFormat::kFolder;

@@ -45,11 +45,21 @@ std::vector<int32_t> encode_chat(const std::vector<ChatMessage>& messages, const
   return ids;
 }
 
+// The fields of an object that its answer is printed beside: all but those that the answer has itself.
+JsonObject kept_of(const JsonObject& object) {
+  JsonObject out;
+  for (const auto& member : object)
+    if (const auto& name = member.first; name != "text" && name != "tokens" && name != "stopped") out.push_back(member);
+  return out;
+}
+
 // Of an object with a conversation.
 Prompt prompt_of_chat(const JsonObject& object, const Vocabulary& vocabulary, const PromptForm& form) {
   const std::vector<ChatMessage> conversation = messages_of(object, "messages");
   require(!conversation.empty(), ExitCode::kBadData, "its field \"messages\" holds no message");
-  return {{{"messages", *find_member(object, "messages")}}, encode_chat(conversation, *form.chat, vocabulary)};
+  require(conversation.back().role != "assistant", ExitCode::kBadData,
+          "its conversation ends with a message of the assistant, which answers it already; leave that message out");
+  return {kept_of(object), encode_chat(conversation, *form.chat, vocabulary)};
 }
 
 Prompt prompt_of_object(std::string_view line, const Vocabulary& vocabulary, const PromptForm& form) {
@@ -62,7 +72,9 @@ Prompt prompt_of_object(std::string_view line, const Vocabulary& vocabulary, con
   if (text) {
     const auto* content = std::get_if<std::string>(text);
     require(content != nullptr, ExitCode::kBadData, "its field \"prompt\" is no text");
-    return prompt_of_text(*content, vocabulary, form);
+    Prompt out = prompt_of_text(*content, vocabulary, form);
+    out.given = kept_of(*object);
+    return out;
   }
   require(form.chat != nullptr, ExitCode::kBadData,
           "has messages, which a chat template turns into a prompt: add --chat");

@@ -18,7 +18,7 @@ struct PromptForm {
 };
 
 struct Prompt {
-  JsonObject given;  // as it was given: {"prompt": TEXT} or {"messages": [...]}
+  JsonObject given;  // as it was given: {"prompt": TEXT} or {"messages": [...]}, with the other fields of its object
   std::vector<int32_t> tokens = {};
   std::string spelt = {};  // a special token of the tokenizer that the text spells out and that is text; empty: none
 };
@@ -36,7 +36,7 @@ Prompt prompt_of_text(const std::string& text, const Vocabulary& vocabulary, con
 Prompt prompt_of_messages(const std::vector<ChatMessage>& messages, const Vocabulary& vocabulary,
                           const PromptForm& form);
 // Of a file: each line is a text, or, where its name ends in .jsonl, a JSON object with "prompt" (a text) or, with a
-// chat template, "messages" (objects with "role" and "content"); its other keys are left alone. Throws
+// chat template, "messages" (objects with "role" and "content", of which the last is not the assistant's). Throws
 // ExitCode::kMissingInput, and kBadData naming file and line for what prompt_of_text() refuses, an empty line, a line
 // that is no such object, and a file without prompts.
 std::vector<Prompt> read_prompts(const std::string& path, const Vocabulary& vocabulary, const PromptForm& form);

@@ -60,20 +60,20 @@ std::vector<int32_t> ends_of_run(const App& app, const std::string& place, const
     } catch (const Error& e) {
       log_warning(str(place, ": began with init.from: ", from,
                       ", which does not say its tokens for the end of a text (", e.what(),
-                      "); name such a token's text by --stop"));
+                      "); name such a token's text by --stop, or by init.from=PATH where that has moved"));
     }
   const int32_t end = vocabulary.special("<|endoftext|>");
   return end >= 0 ? std::vector<int32_t>{end} : std::vector<int32_t>{};
 }
 
-Origin origin_of_run(const App& app, const std::string& run) {
+Origin origin_of_run(const App& app, const std::string& run, const std::vector<std::string>& overrides) {
   Origin o;
   o.checkpoint = open_newest(run);
   o.place = o.checkpoint->dir;
   o.vocabulary = parse_vocabulary(o.checkpoint->info.vocabulary);
   require(o.vocabulary != nullptr, ExitCode::kUsage, o.place,
           ": was not trained on text; there is nothing to generate");
-  o.settings = settings_of_checkpoint(app, *o.checkpoint);
+  o.settings = settings_of_checkpoint(app, *o.checkpoint, overrides);
   o.task = task_of(o.checkpoint->info);
   o.ends = ends_of_run(app, o.place, *o.settings, *o.vocabulary);
   return o;
@@ -106,9 +106,14 @@ DType precision_of(const Arguments& arguments, const Origin& origin) {
 
 }  // namespace
 
-Origin origin_of(const App& app, const Arguments& arguments) {
+Origin origin_of(const App& app, Arguments& arguments) {
+  const std::vector<std::string> moved = take_init_from(arguments);
+  require(arguments.positional.size() == 1, ExitCode::kUsage, "unexpected argument '", arguments.positional.back(),
+          "'; --help lists the options");
   const std::string from = chosen_checkpoint(arguments);
-  Origin out = is_hf_folder(from) ? origin_of_folder(app, from) : origin_of_run(app, from);
+  const bool folder = is_hf_folder(from);
+  require(!folder || moved.empty(), ExitCode::kUsage, "init.from: ", from, " is no run, and began with nothing");
+  Origin out = folder ? origin_of_folder(app, from) : origin_of_run(app, from, moved);
   require(out.checkpoint || !arguments.has("ema"), ExitCode::kUsage, "--ema: ", from,
           " holds no averages of parameters");
   return out;
@@ -124,6 +129,24 @@ std::unique_ptr<Model> model_of(const Origin& origin, const Arguments& arguments
   return model;
 }
 
+namespace {
+
+// A vocabulary of characters may lack those that the template itself puts around messages: then none could be sent.
+void require_characters(const ChatTemplate& chat, const PromptForm& form, const Vocabulary& vocabulary,
+                        const std::string& place) {
+  if (vocabulary.has_tokenizer()) return;
+  try {
+    prompt_of_messages({{"user", ""}, {"assistant", ""}}, vocabulary, form);
+  } catch (const Error& e) {
+    throw Error(ExitCode::kUsage, str(place, ": cannot take messages: the template ", chat.name,
+                                      " puts text around them that its vocabulary has no tokens for (", e.what(),
+                                      "); it was not trained on conversations of that template. `lockstep generate` "
+                                      "continues a text, and --template names another template"));
+  }
+}
+
+}  // namespace
+
 Manner manner_of(const Arguments& arguments, bool chat_wanted, Origin& origin) {
   const std::string& name = arguments.text("template");
   require(chat_wanted || name.empty(), ExitCode::kUsage, "--template ", name, ": is for --chat and --messages");
@@ -133,6 +156,7 @@ Manner manner_of(const Arguments& arguments, bool chat_wanted, Origin& origin) {
   if (chat_wanted) {
     const ChatTemplate& chat = chat_template(name, vocabulary);
     out.form.chat = &chat;
+    require_characters(chat, out.form, vocabulary, origin.place);
     if (!is_beginning(chat, vocabulary))
       log_warning(str("the tokenizer joins what the template ", chat.name,
                       " puts before an answer in another way than before the words that it was tuned on"));

@@ -35,9 +35,9 @@ struct Origin {
   std::vector<int32_t> ends;  // tokens that end a text
 };
 
-// Of the first positional argument, and of --best and --at. Throws ExitCode::kUsage where nothing there was trained on
-// text, and what opening it throws.
-Origin origin_of(const App& app, const Arguments& arguments);
+// Of the first positional argument, of --best and --at, and of init.from=PATH (take_init_from), which may follow it.
+// Throws ExitCode::kUsage where nothing there was trained on text, and what opening it throws.
+Origin origin_of(const App& app, Arguments& arguments);
 // Its model on the current stream's device, with what --ema and --precision say. Throws ExitCode::kUsage where it does
 // not predict the next token of a text.
 std::unique_ptr<Model> model_of(const Origin& origin, const Arguments& arguments);

@@ -1,6 +1,7 @@
 #include "launch/config/settings.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "core/base/log.h"
 #include "core/base/trace.h"
@@ -423,6 +424,10 @@ std::unique_ptr<Settings> settings_of_checkpoint(const App& app, const Checkpoin
   // What such a checkpoint does not hold is read from init.from again.
   const auto pretrained = c.info.base.empty() ? nullptr : take_model_of_folder(tree);
   auto s = bind_settings(app, std::move(tree), 1, false);  // an evaluation's samples divide among any number of ranks
+  std::error_code ignored;
+  require(c.info.base.empty() || std::filesystem::exists(s->init.from, ignored), ExitCode::kMissingInput, c.dir,
+          ": does not hold its frozen parameters, which are those of init.from: ", s->init.from,
+          ", and nothing is there; where that has moved, give init.from=PATH on the command line");
   s->data.resumed = {c.info.dataset, c.info.samples};
   s->data.like = recorded_data(c.info, c.dir);
   s->pretrained = without_new(pretrained, *s);

@@ -56,6 +56,7 @@ same "one prompt as JSON" '{"prompt":"What is the question?","text":"no","tokens
 succeeds "JSON lines" ask chat --prompts asked.jsonl
 same "JSON lines: a conversation is answered as a whole" "The answer is 42. brief" "$(texts | paste -sd ' ')"
 expect "JSON lines: what was asked" grep -qF '{"messages":[{"role":"user","content":"What?"}' out
+expect "JSON lines: the other fields" grep -qE '^\{"id":7,"prompt":"What is the answer\?","text":' out
 # Conversations alone, of either form; answers in the order of the lines, whatever is answered at once.
 {
   printf '[%s]\n' "$(turn user "What is the question?")"
@@ -66,6 +67,7 @@ expect "JSON lines: what was asked" grep -qF '{"messages":[{"role":"user","conte
 succeeds "messages" lockstep generate chat --messages talks --temperature 0 --tokens 40
 same "messages: answers in their order" "no|brief|brief|The answer is 42." "$(texts | paste -sd '|')"
 same "messages: a list and an object are one conversation" "$(sed -n 2p out)" "$(sed -n 3p out)"
+expect "messages: the other fields" grep -q '^{"id":3,"messages":\[.*\],"text":"The answer is 42."' out
 cp out first
 for more in "--batch 1" "--batch 3 --no-cache" "--chat --template chatml"; do
   # shellcheck disable=SC2086  # several words
@@ -79,6 +81,7 @@ bad_talks() { # WHAT 'REGEXP' LINE
 bad_talks "no list" 'is neither a list of messages nor a JSON object with "messages"' '{"prompt": "What?"}'
 bad_talks "an empty line" 'is neither a list of messages' ''
 bad_talks "no message" 'its field "messages" holds no message' '[]'
+bad_talks "an answer that is there" 'its conversation ends with a message of the assistant, which answers it already' "$(qa "What?" no)"
 bad_talks "a message that is none" 'message 0 of "messages" is no object' '["What?"]'
 refuses "messages: no such file" 66 'no_talks: .*' lockstep generate chat --messages no_talks
 refuses "messages: beside a prompt" 64 'lockstep generate: --messages names the conversations: leave out --prompt and --prompts' \
@@ -116,10 +119,17 @@ same "chat: 24 messages" 24 "$(grep -o '"role"' long.jsonl | wc -l)"
 succeeds "chat: nothing is said" talk ''
 expect "chat: nothing is answered" test ! -s out
 make_inputs
-succeeds "a model of characters" lockstep train text.yaml run.dir=characters train.steps=1
+succeeds "a model of characters" lockstep train text.yaml run.dir=none train.steps=1
+needs="lockstep generate. continues a text, and --template names another template"
+refuses "a template that it has no characters for" 64 "none/.*: cannot take messages: the template chatml puts text around them .*character '<'.*$needs" \
+  bash -c "'$binary' chat none <chats.jsonl"
+refuses "plain" 64 "none/.*: cannot take messages: the template plain .*$needs" lockstep generate none --chat --template plain --prompt x
+{ cat text.txt && echo 'user: assistant: system: '; } >roles.txt
+succeeds "text with the characters of a template" lockstep data import text roles.txt roles.h5
+succeeds "a model of these" lockstep train text.yaml data.path=roles.h5 run.dir=characters train.steps=1
 printf 'the cat \xe6\xbc\xa2\n\n/reset\nthe Zebra\n' >unknown.txt
 succeeds "chat: characters that the model has not" bash -c "'$binary' chat characters --template plain --tokens 3 <unknown.txt"
-same "chat: each such message is refused, and the conversation goes on" 2 "$(grep -c "^warning: .*not in the dataset's vocabulary" err)"
+same "chat: each such message is refused, and the conversation goes on" 2 "$(grep -c "^warning: this message is not sent: text to encode: character '.*' ending at byte .* is not in the dataset's vocabulary" err)"
 
 # A model's own tokens for the end: of generation_config.json of the folder that a run began with.
 succeeds "export" lockstep checkpoint export chat chat.hf --to hf

@@ -41,6 +41,20 @@ run lockstep checkpoint inspect run
 expect "a checkpoint holds adapters" test "$(grep -c ' parameters/blocks\..*\.lora_[AB]$' out)" -eq 8
 expect "and nothing else of the model" test "$(grep ' parameters/' out | grep -vc '\.lora_[AB]$')" -eq 0
 expect "and names the rest" grep -q '^base  *frozen parameters with the hash ' out
+# Every command that needs the model takes the place where it is now.
+mv base moved
+gone='killed/checkpoints/step-00000004: does not hold its frozen parameters, which are those of init.from: base, and nothing is there; where that has moved, give init.from=PATH'
+refuses "the model has moved" 66 "$gone" lockstep generate killed --prompt the
+refuses "the model has moved, eval" 66 "$gone" lockstep eval killed
+head -c 100 text.txt | tr '\n' ' ' >some.txt
+for ask in "generate killed init.from=moved --prompt the --tokens 3" "predict killed some.txt init.from=moved -o some.csv" \
+  "eval killed init.from=moved" "checkpoint export killed moved.safetensors init.from=moved"; do
+  # shellcheck disable=SC2086  # several words
+  succeeds "the model has moved: $ask" lockstep $ask
+done
+refuses "another key" 64 "unexpected argument 'seed=1'" lockstep generate killed seed=1
+refuses "another key, export" 64 "lockstep checkpoint export: unexpected argument 'seed=1'" lockstep checkpoint export killed no.h5 seed=1
+mv moved base
 # A bit of a frozen parameter, the last byte of the file.
 cp base/model.safetensors kept
 printf '\x41' | dd of=base/model.safetensors bs=1 seek=$(($(wc -c <kept) - 1)) conv=notrunc status=none
@@ -68,6 +82,7 @@ succeeds "so does the merged model" lockstep generate merged --prompt the --toke
 expect "in the same words" cmp -s out continued
 
 # Adapters out and in again: the same parameters.
+refuses "no such folder" 73 "no/adapters: its folder no is not there; make it first" lockstep checkpoint export run no/adapters --to peft
 succeeds "adapters are exported" lockstep checkpoint export run out.peft --to peft
 expect "as peft's files" test -f out.peft/adapter_config.json -a -f out.peft/adapter_model.safetensors
 succeeds "and read" lockstep train again.yaml init.adapter=out.peft run.dir=again train.steps=0 --ranks 2 sharding.level=parameters

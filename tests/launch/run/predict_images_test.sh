@@ -113,6 +113,8 @@ succeeds "eval by colours" lockstep eval masked data.path=by_colour.h5 --on all
 same "eval by colours: every pixel is right" 1.0 "$(field accuracy <out)"
 refuses "a folder that is there" 73 "predicted: is already there" lockstep predict masked photos -o predicted
 refuses "masks on standard output" 64 "--output: name a folder" lockstep predict masked photos
+refuses "masks into a file's name" 64 "--output no.csv: masks are not .csv but a folder with a PNG file for each image; name a folder, or FILE.npy" \
+  lockstep predict masked photos -o no.csv
 refuses "masks as CSV" 64 "--format csv: masks are written as png or npy" lockstep predict masked photos -o no --format csv
 refuses "two masks of one name" 64 "two inputs have the name 2: predict them into different folders" lockstep predict masked photos/one/2.png photos/one/2.png -o no
 echo 1 2 3 >one.txt

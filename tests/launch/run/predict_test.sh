@@ -78,6 +78,8 @@ succeeds "an array" lockstep predict classes "$golden/new.csv" -o classes.npy
 expect "an array: its shape" grep -qaF "'<f4', 'fortran_order': False, 'shape': (120, 3)" classes.npy
 same "an array: its size" $((128 + 120 * 3 * 4)) "$(wc -c <classes.npy)"
 same "an array: its first number" "$(sed -n 2p classes.csv | cut -d, -f4 | cut -c -6)" "$(od -An -tf4 -j 128 -N 4 classes.npy | tr -d ' ' | cut -c -6)"
+refuses "numbers have no confusion matrix" 64 "(rank 0 .*)?--confusion: numbers/checkpoints/.* predicts no classes of samples or pixels, .*; it is measured by loss, rmse" \
+  lockstep eval numbers --confusion no.csv
 succeeds "an array of numbers" lockstep predict numbers "$golden/new.csv" --format npy -o numbers.out
 expect "an array of numbers: its shape" grep -qaF "'<f8', 'fortran_order': False, 'shape': (120,)" numbers.out
 
