@@ -22,6 +22,7 @@
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/progress.h"
+#include "launch/commands/sweep_record.h"
 #include "launch/commands/terminal.h"
 
 namespace lockstep {
@@ -51,15 +52,17 @@ std::string member(const JsonObject& o, std::string_view key) {
   return {};
 }
 
+// ", job 7 of slurm has ended"; empty where there is none.
+std::string job_text(const Seen& s) {
+  if (!s.job) return "";
+  const std::string job = str(", job ", s.job->id, " of ", s.job->scheduler);
+  if (s.job_state.state.empty()) return job + " has ended";
+  return str(job, " is ", s.job_state.state, " (", s.job_state.reason, "), ", s.job_state.left, " left");
+}
+
 std::string summary(const std::string& dir, const Seen& s) {
   const RunStatus& r = s.run;
-  std::string out = str(dir, ": ", s.state());
-  if (s.job) {
-    out += str(", job ", s.job->id, " of ", s.job->scheduler);
-    if (!s.job_state.state.empty())
-      out += str(" is ", s.job_state.state, " (", s.job_state.reason, "), ", s.job_state.left, " left");
-    else out += " has ended";
-  }
+  std::string out = str(dir, ": ", s.state(), job_text(s));
   if (r.process > 0) out += str(", process ", r.process, " on ", r.host);
   if (const std::string attempt = member(r.launcher, "attempt"); !attempt.empty() && attempt != "1")
     out += str(", attempt ", attempt);
@@ -79,6 +82,12 @@ std::string summary(const std::string& dir, const Seen& s) {
   return out;
 }
 
+void add_job(const Seen& s, JsonObject& o) {
+  if (!s.job) return;
+  o.emplace_back("job", s.job->id);
+  o.emplace_back("job_state", s.job_state.state);
+}
+
 JsonObject as_json(const std::string& dir, const Seen& s) {
   const RunStatus& r = s.run;
   JsonObject o{{"run", dir},           {"state", s.state()}, {"step", r.step},           {"steps", r.total},
@@ -89,10 +98,7 @@ JsonObject as_json(const std::string& dir, const Seen& s) {
     o.emplace_back("exit_code", r.failure_code);
     o.emplace_back("failure", r.failure);
   }
-  if (s.job) {
-    o.emplace_back("job", s.job->id);
-    o.emplace_back("job_state", s.job_state.state);
-  }
+  add_job(s, o);
   return o;
 }
 
@@ -162,12 +168,33 @@ std::string view(const std::string& dir, const Seen& s, int width) {
 
 }  // namespace
 
+namespace {
+
+// Of its directory, which holds no run itself.
+std::string status_of_sweep(const std::string& dir, const Seen& s, bool as_json) {
+  const SweepRecord record(dir);
+  const std::vector<PointResult> results = record.results();
+  if (!as_json)
+    return str(dir, ": a sweep of ", results.size(), results.size() == 1 ? " point" : " points", job_text(s),
+               "; 'lockstep sweep --collect ", dir, "' writes this table\n", record.table(results));
+  std::vector<JsonObject> points;
+  for (const PointResult& r : results) points.push_back(record.json(r));
+  JsonObject out{{"sweep", dir}, {"points", json_array(points)}};
+  add_job(s, out);
+  return json_line(out) + "\n";
+}
+
+}  // namespace
+
 std::vector<Command> status_forms() {
   return {{"status",
            "status RUN... [--json]",
            "Says how a run is doing, from its run directory: running, queued, finished, stopped or failed, its step, "
            "loss,\n"
-           "rate, last checkpoint and failure. Also of runs that `lockstep submit` gave to a scheduler.",
+           "rate, last checkpoint and failure. Also of runs that `lockstep submit` gave to a scheduler. Of the "
+           "directory of a "
+           "sweep: the\n"
+           "table of its points.",
            {{"json", "print one JSON object per run"}},
            1}};
 }
@@ -177,7 +204,9 @@ int status_command(const App&, const std::vector<std::string>& given) {
   if (a.help) return 0;
   for (const std::string& dir : a.positional) {
     const Seen s = see(dir);
-    print_out(a.has("json") ? json_line(as_json(dir, s)) + "\n" : summary(dir, s));
+    print_out(SweepRecord::is_there(dir) ? status_of_sweep(dir, s, a.has("json"))
+              : a.has("json")            ? json_line(as_json(dir, s)) + "\n"
+                                         : summary(dir, s));
   }
   return 0;
 }

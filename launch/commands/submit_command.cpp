@@ -65,7 +65,7 @@ std::string check_runs(const App& app, const Arguments& a, int ranks, BatchJob& 
   }
   SweepSpec spec = sweep_of(app, a, ranks);
   const SweepPoints checked = check_points(app, spec);  // before ranking_of, since it notes what points leave out
-  ranking_of(a, *load_settings(app, ConfigTree::load(spec.file, spec.overrides(0)), ranks), checked.metrics);
+  ranking_of(a, *load_settings(app, ConfigTree::load(spec.file, spec.overrides(0)), ranks), checked);
   job.points = spec.grid.points();
   job.at_once = a.integer("at-once", 0);
   return a.text("sweep");

@@ -134,7 +134,7 @@ int sweep_command(const App& app, const std::vector<std::string>& given) {
   const std::vector<DataOptions>& data = checked.data;
   spec.configuration = checked.configuration;
   const auto settings = load_settings(app, ConfigTree::load(spec.file, spec.overrides(0)), spec.ranks);
-  spec.ranking = ranking_of(a, *settings, checked.metrics);
+  spec.ranking = ranking_of(a, *settings, checked);
   spec.halving = halving_of(a, checked, spec.ranking);
   const auto rungs = spec.halving ? rungs_of(*spec.halving, spec.grid.points()) : std::vector<Rung>();
   const std::string rungs_said = rungs.empty() ? "" : rungs_text(rungs, spec.grid.points());

@@ -1,5 +1,9 @@
 #include "launch/commands/sweep_options.h"
 
+#include <set>
+
+#include "core/base/log.h"
+
 namespace lockstep {
 namespace {
 
@@ -52,13 +56,19 @@ SweepSpec sweep_of(const App& app, const Arguments& a, int ranks) {
   out.grid = SweepGrid::parse(a.rest(), choices_of_keys(app), out.draws);
   out.for_ranking = overrides_of_metric(a);
   by_of(a);
+  if (!out.draws) return out;
+  std::set<std::string> different;
+  for (int64_t p = 0; p < out.grid.points(); ++p) different.insert(out.grid.text(p));
+  if (std::ssize(different) < out.grid.points())
+    log_warning(str("--random ", out.grid.points(), ": only ", different.size(), " of the points differ, since the ",
+                    "values make no more; the others repeat them"));
   return out;
 }
 
 std::string mode_of(const Arguments& a) { return word_of(a, "mode", "min", "max"); }
 std::string by_of(const Arguments& a) { return word_of(a, "by", "best", "last"); }
 
-SweepRanking ranking_of(const Arguments& a, const Settings& s, const std::vector<Metric>& measured) {
+SweepRanking ranking_of(const Arguments& a, const Settings& s, const SweepPoints& points) {
   using Mode = TrainOptions::Best::Mode;
   SweepRanking out;
   const TrainOptions::Best& best = s.train.best;
@@ -66,9 +76,12 @@ SweepRanking ranking_of(const Arguments& a, const Settings& s, const std::vector
   else if (s.config.given("train.best.metric")) out.metric = best.metric;
   const std::string mode = mode_of(a);
   out.by_best = by_of(a) == "best";
+  require(out.metric == "loss" || points.unvalidated.empty(), ExitCode::kConfig, "--metric ", out.metric,
+          ": is measured on the validation part of the data, and ", points.unvalidated,
+          " has none; set data.validation, or rank by --metric loss, which takes the training loss then");
   if (!mode.empty()) out.highest = mode == "max";
   else if (best.metric == out.metric && best.mode != Mode::kAuto) out.highest = best.mode == Mode::kMax;
-  else if (const Metric* found = find_metric(measured, out.metric)) out.highest = !found->lower_is_better;
+  else if (const Metric* found = find_metric(points.metrics, out.metric)) out.highest = !found->lower_is_better;
   else
     require(out.metric == "loss", ExitCode::kConfig, "--metric ", out.metric,
             ": whether higher is better is known only with the data, which cannot be opened; give --mode min or max");

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/metrics/metric.h"
 #include "launch/commands/command_line.h"
+#include "launch/commands/sweep_points.h"
 #include "launch/commands/sweep_record.h"
 #include "launch/config/settings.h"
 
@@ -24,8 +24,8 @@ SweepSpec sweep_of(const App& app, const Arguments& arguments, int ranks);
 std::string mode_of(const Arguments& arguments);
 std::string by_of(const Arguments& arguments);
 
-// What is given, and otherwise what `settings`, of the first point, have. `measured`: by its evaluations. Throws
-// ExitCode::kConfig where nothing tells whether higher is better.
-SweepRanking ranking_of(const Arguments& arguments, const Settings& settings, const std::vector<Metric>& measured);
+// What is given, and otherwise what `settings`, of the first point, have. Throws ExitCode::kConfig where nothing tells
+// whether higher is better, and for a metric that a point without validation data would not measure.
+SweepRanking ranking_of(const Arguments& arguments, const Settings& settings, const SweepPoints& points);
 
 }  // namespace lockstep

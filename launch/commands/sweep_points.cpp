@@ -70,6 +70,7 @@ void ModelTrials::add(std::shared_ptr<Settings> settings, int ranks, const std::
   make_plannable(*settings);
   const Datasets* data = open(settings, what);
   if (!data) return;
+  if (!data->validation && unvalidated_.empty()) unvalidated_ = what;
   resolve_steps(*settings, *data->train);
   if (!is_new) return;
   const std::vector<Metric> metrics = try_build(*settings, *data, ranks);
@@ -136,6 +137,7 @@ SweepPoints check_points(const App& app, SweepSpec& spec) {
   }
   out.configuration = to_hex(all.digest());
   out.metrics = trials.metrics();
+  out.unvalidated = trials.unvalidated();
   return out;
 }
 

@@ -21,6 +21,7 @@ class ModelTrials {
   // opened is warned of, beginning with `what`: it may be there when the run begins.
   void add(std::shared_ptr<Settings> settings, int ranks, const std::string& what);
   const std::vector<Metric>& metrics() const { return metrics_; }  // that the first model is measured by
+  const std::string& unvalidated() const { return unvalidated_; }  // `what` of the first without a validation part
 
  private:
   struct Opened {
@@ -33,6 +34,7 @@ class ModelTrials {
   std::map<std::string, Opened> opened_;  // by what names the data
   std::set<std::string> done_;            // what shapes the models
   std::vector<Metric> metrics_;
+  std::string unvalidated_;
 };
 
 struct SweepPoints {
@@ -40,6 +42,7 @@ struct SweepPoints {
   std::vector<DataOptions> data;  // of each point
   std::vector<int64_t> steps;     // of each point; 0: only its data tells, which cannot be opened
   std::vector<Metric> metrics;    // that the first point whose model was built measures; empty: none was
+  std::string unvalidated;        // the first point whose data has no validation part; empty: there is none
 };
 
 // Notes in spec.without the keys that have no effect at some of the points but have one at others, as those of an

@@ -154,6 +154,8 @@ void SweepRecord::require_same_sweep(const JsonObject& there) const {
     if (find_member(there, key) && !find_member(mine, key)) differs(key);
 }
 
+bool SweepRecord::is_there(const std::string& dir) { return !read_head(dir + "/sweep.json", 1).empty(); }
+
 SweepRecord::SweepRecord(std::string dir) : dir_(std::move(dir)) {
   const std::string text = read_head(path(), kMostBytes);
   require(!text.empty(), ExitCode::kMissingInput, path(), ": there is no such file: ", dir_,

@@ -70,6 +70,8 @@ class SweepRecord {
   // What a directory holds. Throws ExitCode::kMissingInput if there is no sweep, kBadData if sweep.json is damaged.
   explicit SweepRecord(std::string dir);
 
+  static bool is_there(const std::string& dir);  // whether it is a sweep's directory
+
   const SweepSpec& spec() const { return spec_; }
   // `now`: files of a point that is to start. Throws ExitCode::kBadData naming the first one that is not what it was
   // when the sweep began; those of which nothing was known are remembered.

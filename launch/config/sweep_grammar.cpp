@@ -207,15 +207,43 @@ SweepGrid SweepGrid::parse(const std::vector<std::string>& arguments, const Choi
   return grid;
 }
 
+namespace {
+
+// How many different points the values make; SweepGrid::kMaxPoints where there are as many or more, or an interval.
+int64_t different_points(const std::vector<SweepKey>& keys) {
+  int64_t n = 1;
+  for (const SweepKey& k : keys) {
+    if (!k.swept) continue;
+    if (k.interval) return SweepGrid::kMaxPoints;
+    n *= std::ssize(std::set<std::string>(k.values.begin(), k.values.end()));
+    if (n >= SweepGrid::kMaxPoints) return SweepGrid::kMaxPoints;
+  }
+  return n;
+}
+
+}  // namespace
+
+// A point that is equal to an earlier one is drawn anew, where the values make enough different ones.
 void SweepGrid::draw(const SweepDraws& draws) {
   drawn = true;
   require(!swept_keys().empty(), ExitCode::kUsage, "sweep: --random has nothing to draw: give a key several values");
-  for (SweepKey& k : keys) {
-    if (!k.swept) continue;
-    std::vector<std::string> values;
-    for (int64_t p = 0; p < draws.points; ++p) values.push_back(value_at(k, sweep_draw(draws.seed, p, k.key)));
-    k = {k.key, std::move(values)};
+  constexpr int64_t kMostDraws = 100;  // for each point, on average: even all points of a space take fewer
+  bool differ = different_points(keys) >= draws.points;
+  std::vector<std::vector<std::string>> values(keys.size());
+  std::set<std::vector<std::string>> seen;
+  for (int64_t n = 0, found = 0; found < draws.points; ++n) {
+    differ = differ && n < kMostDraws * (draws.points + 10);
+    std::vector<std::string> point;
+    for (const SweepKey& k : keys)
+      if (k.swept) point.push_back(value_at(k, sweep_draw(draws.seed, n, k.key)));
+    if (differ && !seen.insert(point).second) continue;
+    ++found;
+    auto next = point.begin();
+    for (size_t i = 0; i < keys.size(); ++i)
+      if (keys[i].swept) values[i].push_back(std::move(*next++));
   }
+  for (size_t i = 0; i < keys.size(); ++i)
+    if (keys[i].swept) keys[i] = {keys[i].key, std::move(values[i])};
 }
 
 int64_t SweepGrid::points() const {

@@ -57,7 +57,8 @@ struct SweepGrid {
   std::vector<SweepKey> keys;  // including plain overrides
   bool drawn = false;          // each swept key has a value for each point, instead of all of them with all
 
-  // With `draws`, each point has of each swept key a value drawn from the list or the interval. Throws
+  // With `draws`, each point has of each swept key a value drawn from the list or the interval; the points differ where
+  // the values make so many different ones. Throws
   // ExitCode::kUsage where an argument is malformed, a swept key is given twice, there are more than kMaxPoints points,
   // an interval is given without `draws`, or there is nothing to draw.
   static SweepGrid parse(const std::vector<std::string>& arguments, const ChoicesOf& choices,

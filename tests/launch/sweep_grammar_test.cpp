@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "launch/config/sweep_draws.h"
 #include "tests/launch/scratch.h"
@@ -126,6 +127,25 @@ TEST(SweepDraws, SameSeedSameDigits) {
   EXPECT_EQ(g.text(0), "lr=0.08199062751749756 w=0.007214939834793821 n=b");
   EXPECT_EQ(g.text(1), "lr=0.0021664358381171087 w=-0.6055008405079787 n=b");
   EXPECT_EQ(g.overrides(2), (Words{"lr=0.00012615205438160258", "w=0.47095899545432895", "n=b", "fixed=7"}));
+}
+
+TEST(SweepDraws, PointsDifferWhereTheValuesAreEnough) {
+  const auto texts = [](const Words& arguments, int64_t points, uint64_t seed) {
+    const auto grid = SweepGrid::parse(arguments, choices_of, SweepDraws{points, seed});
+    EXPECT_EQ(grid.points(), points);
+    std::set<std::string> out;
+    for (int64_t p = 0; p < points; ++p) out.insert(grid.text(p));
+    return std::ssize(out);
+  };
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    EXPECT_EQ(texts({"a=1,2,3", "b=x,y"}, 6, seed), 6);
+    EXPECT_EQ(texts({"a=1,2,3", "b=x,y", "c=7"}, 4, seed), 4);
+  }
+  EXPECT_EQ(texts({"a=range(100)", "b=range(100)"}, 10'000, 1), 10'000);
+  EXPECT_LE(texts({"a=1,2,2", "b=x"}, 5, 1), 2);
+  const auto few = SweepGrid::parse({"a=1,2,3", "b=x,y"}, choices_of, SweepDraws{3, 5}),
+             all = SweepGrid::parse({"a=1,2,3", "b=x,y"}, choices_of, SweepDraws{6, 5});
+  for (int64_t p = 0; p < 3; ++p) EXPECT_EQ(few.text(p), all.text(p));
 }
 
 TEST(SweepDraws, NeitherMorePointsNorOtherKeysChangeWhatIsDrawn) {

@@ -38,6 +38,9 @@ for p in 000 001 002; do
     "$(grep "^$p," f1/sweep.csv | cut -d, -f4)"
 done
 expect "by a metric: it is in the JSON" grep -q '"ranking":{"metric":"f1","mode":"max","by":"last"}' f1/sweep.json
+refuses "no validation to measure" 78 '--metric accuracy: is measured on the validation part of the data, and point 001 \(data.validation=0\) has none; set data.validation' \
+  lockstep sweep images.yaml data.validation=0.2,0 --metric accuracy --dir none
+expect "no validation to measure: nothing is begun" test ! -e none
 succeeds "collected" lockstep sweep --collect f1 --json
 expect "collected: ranked alike" grep -qE '^\{"point":.*"f1":[0-9.]+,"best_f1":[0-9.]+,"loss":' out
 succeeds "collected by the best" lockstep sweep --collect f1 --by best
@@ -51,7 +54,20 @@ expect "by train.best.metric: of the configuration" grep -q '"ranking":{"metric"
 refuses "an unknown metric" 78 "point 000 .*there is no metric 'f2' here; there are accuracy, .*f1.*" lockstep sweep images.yaml seed=1,2 --metric f2 --dir none
 refuses "an unknown mode" 64 '--mode most: is min or max' lockstep sweep images.yaml seed=1,2 --mode most --dir none
 
+# A sweep's directory has a status: its table, which is only printed.
+before=$(fingerprint f1)
+succeeds "status" lockstep status f1
+same "status: what it is" "f1: a sweep of 3 points; 'lockstep sweep --collect f1' writes this table" "$(head -n 1 out)"
+expect "status: the points" test "$(grep -cE '^00[0-2] ' out)" -eq 3
+same "status: nothing is written" "$before" "$(fingerprint f1)"
+succeeds "status as JSON" lockstep status f1 best/000 --json
+expect "status as JSON: a sweep, and a run" test "$(grep -cE '^\{"sweep":"f1","points":\[\{"point":.*\]\}$|^\{"run":"best/000","state":"finished",' out)" -eq 2
+
 # Points that are drawn.
+succeeds "random: points differ" lockstep sweep text.yaml optim.lr=1,2 seed=1,2 --random 4 --dir none --dry-run
+same "random: points differ" 4 "$(grep '^00' out | cut -d' ' -f3- | sort -u | wc -l)"
+succeeds "random: more points than there are" lockstep sweep text.yaml optim.lr=1,2 --random 40 --dir none --dry-run
+expect "random: it is said" grep -q '^warning: --random 40: only 2 of the points differ' err
 draw=('optim.lr=tag(log, interval(1e-4,1e-1))' 'model.layers=1,2' train.steps=3)
 succeeds "random" lockstep sweep text.yaml "${draw[@]}" --random 4 --seed 7 --dir r1 --jobs 2
 succeeds "random: the same seed" lockstep sweep text.yaml "${draw[@]}" --random 6 --seed 7 --dir r2 --dry-run
