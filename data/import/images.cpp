@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -114,6 +115,7 @@ class FolderImport {
     ChannelSums sums(channels_);
     int largest = -1;
     size_t next = output.found() ? restore(output, header.encoded, sums, largest) : 0;
+    const bool from_start = next == 0;
     SaveTimer saves(options_.save_every);
     in_order<Loaded>(
         import_threads(options_),
@@ -156,6 +158,7 @@ class FolderImport {
       header.ignored = palette_ && palette_->ignores() ? kNoMaskClass : how_.ignored;
       header.classes = how_.classes > 0 ? how_.classes : black_and_white_ ? 2 : largest + 1;
       if (palette_) header.class_names = palette_->names, header.classes = std::ssize(palette_->names);
+      else if (from_start && how_.classes == 0 && !black_and_white_) warn_of_unseen(header.classes);
       header.label_hashes = copy("masks", header.encoded ? Shape{mask_bytes_} : Shape{count, first.height, first.width},
                                  mask_rows_per_chunk(header), masks);
       if (header.encoded) header.target_parts.hashes = write_ends(file, "mask_ends", ends_of(&ImageSource::mask_bytes));
@@ -309,6 +312,20 @@ class FolderImport {
     if (has_masks()) load_mask(i, out);
   }
 
+  // Masks of 0 and 128 have 129 classes by the rule, of which nobody thought.
+  void warn_of_unseen(int64_t classes) const {
+    constexpr int64_t kNamed = 8;
+    std::string values;
+    int64_t seen = 0;
+    for (int64_t c = 0; c < classes; ++c)
+      if (seen_[static_cast<size_t>(c)] && ++seen <= kNamed) values += str(seen > 1 ? ", " : "", c);
+    if (seen == classes) return;
+    log_warning(str(how_.masks, ": ", classes - seen, " of the ", classes, " classes, from 0 to the largest value, ",
+                    "never occur: the masks' values are ", values, seen > kNamed ? ", ..." : "",
+                    "; --palette makes classes of them, by lines such as '128 128 128 roof', and --classes ", classes,
+                    " says that there are so many"));
+  }
+
   void load_mask(size_t i, Loaded& out) const {
     const std::string path = mask_path(i);
     out.mask_file = content(path);
@@ -328,6 +345,7 @@ class FolderImport {
       require(value < limit, ExitCode::kBadData, path, ": is ", value, " at row ", at / width, ", column ", at % width,
               ", not a class in [0, ", limit, "); --ignore ", value, " leaves such pixels out of loss and metric");
       out.largest = std::max(out.largest, value);
+      if (!seen_[static_cast<size_t>(value)].load(std::memory_order_relaxed)) seen_[static_cast<size_t>(value)] = true;
     }
     out.mask = std::move(mask.bytes);
   }
@@ -340,6 +358,7 @@ class FolderImport {
   int64_t channels_ = 1, file_bytes_ = 0, mask_bytes_ = 0;
   bool same_size_ = true;
   std::optional<MaskPalette> palette_;
+  mutable std::array<std::atomic<bool>, 256> seen_ = {};  // values of masks that are not ignored
   std::atomic<bool> black_and_white_ = false,
                     has_white_ = false;  // all masks have the values 0 and 255 alone, and both
 };

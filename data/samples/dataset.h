@@ -35,6 +35,9 @@ struct DataSpec {
   // Above 1: samples may end before their tensors do (Dataset::length), and what is left is padding. A micro-batch then
   // has rows of padded(length of its longest sample): tensors with the input's shape are cut to it.
   int64_t length_buckets = 1;
+  // Of data whose samples are records, or parts of them: how many there are, those that are longer than a sample, and
+  // the tokens of the longest. Of other data 0.
+  int64_t records = 0, long_records = 0, longest_record = 0;
   std::vector<int64_t> class_counts =
       {};  // samples of each class; empty where a sample has more than one label, or none
 

@@ -18,13 +18,14 @@ LabelledText::LabelledText(std::shared_ptr<const DatasetFile> file, IndexRange r
         "samples of ", context, " tokens of records [", records.begin, ", ", records.end, ") of ", h.records.count);
   begins_.reserve(static_cast<size_t>(records.size()));
   lengths_.reserve(static_cast<size_t>(records.size()));
-  int64_t number = 0;
+  int64_t number = 0, longest = 0;
   visit_records(*file_, [&](IndexRange tokens) {
     const int64_t record = number++;
     if (record < records.begin || record >= records.end) return;
     begins_.push_back(tokens.begin);
     lengths_.push_back(static_cast<int32_t>(std::min(context, tokens.size())));
     cut_.push_back(tokens.size() > context);
+    longest = std::max(longest, tokens.size());
   });
   spec_ = {{{"tokens", DType::kInt32, {context}},
             {std::string(kLabels), DType::kInt32, {}},
@@ -37,6 +38,9 @@ LabelledText::LabelledText(std::shared_ptr<const DatasetFile> file, IndexRange r
            h.vocabulary_size};
   if (!file_->weights.empty()) spec_.tensors.push_back({std::string(kSampleWeights), DType::kFloat32, {}});
   spec_.length_buckets = buckets;
+  spec_.records = records.size();
+  spec_.long_records = std::count(cut_.begin(), cut_.end(), true);
+  spec_.longest_record = longest;
   if (h.records.labelled) spec_.class_counts = class_counts(*file_, records);
 }
 

@@ -15,16 +15,17 @@ PackedDataset::PackedDataset(std::shared_ptr<const TokenSource> source, IndexRan
   check(context > 0 && context <= INT32_MAX && records.begin >= 0 && records.end <= source_->records(), "samples of ",
         context, " tokens from records [", records.begin, ", ", records.end, ")");
   std::sort(options_.ignore_tokens.begin(), options_.ignore_tokens.end());
-  cut(records);
-  require(!segments_.empty(), ExitCode::kConfig, "data.packing: none of ", records.size(),
-          " records has two tokens, one to read and one to predict");
-  if (!options_.pad) fill();
   spec_ = {{{"tokens", DType::kInt32, {context}}, {std::string(kLabels), DType::kInt32, {context}}},
            masked() ? masked_ids(*source_) : source_->vocabulary_size(),
            "tokens",
            context,
            !masked()};
   spec_.length_buckets = options_.buckets;
+  spec_.records = records.size();
+  cut(records);
+  require(!segments_.empty(), ExitCode::kConfig, "data.packing: none of ", records.size(),
+          " records has two tokens, one to read and one to predict");
+  if (!options_.pad) fill();
   check(options_.pad || (options_.buckets == 1 && !masked()), "packed samples with buckets or masks");
   if (!tells_documents()) return;
   spec_.tensors.push_back({"documents", DType::kInt32, {context}});
@@ -39,6 +40,8 @@ void PackedDataset::cut(IndexRange records) {
     const int64_t record = number++;
     if (record < records.begin || record >= records.end) return;
     const int64_t end = masked() ? tokens.end : tokens.end - 1;  // the last token has none after it
+    spec_.long_records += end - tokens.begin > options_.context;
+    spec_.longest_record = std::max(spec_.longest_record, tokens.size());
     for (int64_t at = tokens.begin; at < end; at += options_.context)
       segments_.push_back({at, static_cast<int32_t>(std::min(options_.context, end - at))});
   });

@@ -46,7 +46,7 @@ class PackedDataset final : public Dataset {
   };
   bool masked() const { return options_.mask > 0; }
   bool tells_documents() const { return !options_.pad || masked(); }
-  void cut(IndexRange records);
+  void cut(IndexRange records);  // counts the long ones, too
   void fill();
   Segment segment_at(int64_t epoch, int64_t place) const;
 

@@ -26,9 +26,13 @@ std::vector<int64_t> shares_of(int64_t total, const std::vector<double>& weights
   return out;
 }
 
-void add_counts(const std::vector<int64_t>& more, std::vector<int64_t>& counts) {
-  if (more.size() != counts.size()) counts.clear();
-  for (size_t c = 0; c < counts.size(); ++c) counts[c] += more[c];
+void add_counts(const DataSpec& more, DataSpec& spec) {
+  std::vector<int64_t>& counts = spec.class_counts;
+  if (more.class_counts.size() != counts.size()) counts.clear();
+  for (size_t c = 0; c < counts.size(); ++c) counts[c] += more.class_counts[c];
+  spec.records += more.records;
+  spec.long_records += more.long_records;
+  spec.longest_record = std::max(spec.longest_record, more.longest_record);
 }
 
 }  // namespace
@@ -41,7 +45,7 @@ Mixture::Mixture(std::vector<std::shared_ptr<const Dataset>> parts, MixtureOptio
   std::vector<int64_t> counts;
   int64_t total = 0;
   for (const auto& part : parts_) {
-    if (part != parts_[0]) add_counts(part->spec().class_counts, spec_.class_counts);
+    if (part != parts_[0]) add_counts(part->spec(), spec_);
     counts.push_back(part->size());
     total += part->size();
   }

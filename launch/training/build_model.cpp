@@ -62,7 +62,8 @@ std::vector<double> balanced_weights(const std::vector<int64_t>& counts) {
   return out;
 }
 
-// What train.class_weights says.
+}  // namespace
+
 std::vector<double> class_weights(const Settings& s, const TaskSpec& data) {
   const std::vector<std::string>& given = s.train.class_weights;
   const auto refuse_unless = [&](bool fits, auto&&... why) {
@@ -84,8 +85,6 @@ std::vector<double> class_weights(const Settings& s, const TaskSpec& data) {
                 data.classes, " classes");
   return out;
 }
-
-}  // namespace
 
 std::unique_ptr<Task> build_task(const Settings& s, const TaskSpec& data, const std::shared_ptr<TokenTexts>& texts) {
   const auto refuse_unless = [&](bool fits, const std::string& key, auto&&... why) {

@@ -26,6 +26,10 @@ std::unique_ptr<Model> build_model(const Settings& settings, const TaskSpec& tas
 std::unique_ptr<Task> build_task(const Settings& settings, const TaskSpec& data,
                                  const std::shared_ptr<TokenTexts>& texts = nullptr);
 
+// What train.class_weights says: of each class; empty where it is not given. Throws ExitCode::kConfig where it does not
+// fit the data.
+std::vector<double> class_weights(const Settings& settings, const TaskSpec& data);
+
 // Those of `entries` that init.from holds: not adapters, nor what init.new names.
 std::vector<StateEntry> held_by_init(const Settings& settings, const std::vector<StateEntry>& entries);
 

@@ -7,6 +7,7 @@
 #include "launch/artifacts/shared_folder.h"
 #include "launch/artifacts/text_table.h"
 #include "launch/training/checkpoint_space.h"
+#include "launch/training/data_notes.h"
 #include "launch/training/stop_request.h"
 #include "launch/world/fail_together.h"
 
@@ -40,7 +41,7 @@ Run::Run(const Settings& settings, const Datasets& data, Communicator& comm, con
   });
   if (!resumed && !settings_.init.from.empty()) trainer_.load_initial();
   if (!chaos_.empty()) trainer_.set_chaos(&chaos_);
-  if (comm_.rank() == 0) warn_of_settings();
+  if (comm_.rank() == 0) warn_of_settings(), say_of_data(settings_, data);
   saves_ = std::make_unique<RunSaves>(settings_, comm_, trainer_, [this](int64_t step) { chaos_.before_write(step); });
   if (comm_.rank() == 0) observe(options);
 }

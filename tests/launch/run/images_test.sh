@@ -60,6 +60,7 @@ expect "augmentation shapes results" test "$wanted" != "$(digest plain)"
 # 12 colour images and 4 grey ones: 16 / (2 x 12) and 16 / (2 x 4).
 weighted=(data.validation=0 train.label_smoothing=0.1 'train.class_weights=[auto]')
 succeeds "class weights" lockstep train images.yaml "${weighted[@]}" run.dir=weighted
+expect "class weights are said by name" grep -qE '^override.*: train.class_weights: (0.6667 of colour, 2.0000 of grey|2.0000 of grey, 0.6667 of colour)$' err
 succeeds "class weights by number" lockstep train images.yaml data.validation=0 train.label_smoothing=0.1 'train.class_weights=[0.66666666666666663,2]' run.dir=by_number
 same "of the frequencies" "$(grep -o '"loss":[^,]*' by_number/metrics.jsonl)" "$(grep -o '"loss":[^,]*' weighted/metrics.jsonl)"
 succeeds "class weights on 3 ranks" lockstep train images.yaml "${weighted[@]}" run.dir=weighted3 --ranks 3
@@ -107,8 +108,13 @@ done
 refuses "a mask without its value's meaning" 65 'masks/[0-9]*.png: is 4 at row 0, column 0, not a class in .0, 4.; --ignore 4 ' \
   lockstep data import images photos masks.h5 --masks masks --classes 4
 refuses "masks and labels" 64 '.*--labels, --masks and --boxes exclude each other' lockstep data import images photos masks.h5 --masks masks --labels x.csv
+succeeds "masks with a gap" lockstep data import images photos gap.h5 --masks masks --ignore 2
+expect "classes that never occur" grep -qE "^warning: masks: 1 of the 5 classes, from 0 to the largest value, never occur: the masks' values are 0, 1, 3, 4; --palette makes .* --classes 5 says" err
+succeeds "so many classes" lockstep data import images photos gap.h5 --masks masks --ignore 2 --classes 5 --force
+expect "so many classes: nothing is said" test "$(grep -c 'never occur' err)" -eq 0
 cp masks/1.png masks/other.png
 succeeds "masks" lockstep data import images photos masks.h5 --masks masks --ignore 4
+expect "all classes occur" test "$(grep -c 'never occur' err)" -eq 0
 expect "a mask of no image" grep -q 'masks: 1 files are masks of no image, such as other.png' err
 expect "pixels are counted" grep -qE 'pixels per class: [0-9]+, [0-9]+, [0-9]+, [0-9]+, ignored: [0-9]+$' out
 succeeds "a mask is shown" lockstep data show masks.h5 --to mask.png --json

@@ -160,6 +160,7 @@ expect "labels: it says so" grep -q '^one digest: ' out
 succeeds "labels in buckets: one digest" lockstep prove kinds.yaml --ranks 1,2,3 --steps 2 --resume batch.micro=2 data.buckets=5
 expect "labels in buckets: it says so" grep -q '^one digest: ' out
 succeeds "labels: it trains" lockstep train kinds.yaml
+expect "labels: texts that are cut" grep -qE "^warning: [0-9]+ of [0-9]+ texts are longer than kinds.yaml:[0-9]+: data.context: 20 tokens, and what is beyond is not read; the longest has [0-9]+\$" err
 succeeds "labels: eval" lockstep eval kinds --ranks 2
 expect "labels: accuracy" grep -q '"accuracy":' out
 evaluated=$(field loss <out)
