@@ -32,7 +32,7 @@ std::vector<float> probabilities_of(const Tensor& logits) {
   return out;
 }
 
-TrainedModel::TrainedModel(const std::string& path, const App& app) {
+TrainedModel::TrainedModel(const std::string& path, const App& app, const std::vector<std::string>& overrides) {
   std::unique_ptr<Settings> settings;
   if (is_pretrained(path)) {
     settings = settings_of_pretrained(app, path);
@@ -42,7 +42,7 @@ TrainedModel::TrainedModel(const std::string& path, const App& app) {
     model_ = load_pretrained(*settings, task_);
   } else {
     const Checkpoint checkpoint = open_newest(path);
-    settings = settings_of_checkpoint(app, checkpoint);
+    settings = settings_of_checkpoint(app, checkpoint, overrides);
     task_ = task_of(checkpoint.info);
     std::string why;
     if (const auto data = data_of_run(app, checkpoint, why)) data_ = *data;

@@ -15,8 +15,10 @@ namespace lockstep {
 class TrainedModel {
  public:
   // `path`: a run directory, whose newest checkpoint it is, a checkpoint, or a folder of transformers. `app`: the
-  // models to choose from, with those of the program's own. Throws ExitCode::kMissingInput, kBadData.
-  explicit TrainedModel(const std::string& path, const App& app = builtin());
+  // models to choose from, with those of the program's own. `overrides` of the run's configuration: "init.from=PATH"
+  // where the model has moved that holds its frozen parameters. Throws ExitCode::kMissingInput, kBadData.
+  explicit TrainedModel(const std::string& path, const App& app = builtin(),
+                        const std::vector<std::string>& overrides = {});
 
   // The predictions for samples in the unit of the data that the model was trained on: rows float32 [B, features], of
   // a category 1 for the feature of its value and 0 for the others; images uint8 [B, height, width, channels]; tokens
