@@ -98,6 +98,6 @@ awk -F, 'BEGIN { OFS = "," } NR == 9 { $3 = -1 } { print }' table.csv >bad.csv
 refuses "a negative weight" 65 "bad.csv:9: column 'w' holds '-1', which is no weight: a number of at least 0 that is finite in 32 bits" \
   lockstep data import csv bad.csv no.h5 --label y --weight w --leave-out two,one,v,b
 refuses "a column that is not there" 65 "table.csv:1: has no column 'ww'" lockstep data import csv table.csv no.h5 --label y --weight ww
-refuses "another format" 64 'data import text: --weight is for json, images, csv, npy; ' lockstep data import text table.csv no.h5 --weight w
+refuses "another format" 64 'data import text: --weight is for json, images, csv, parquet, npy; ' lockstep data import text table.csv no.h5 --weight w
 refuses "images without a table" 64 '.*--weight is a column of the table of --labels' lockstep data import images . no.h5 --weight w
 finish

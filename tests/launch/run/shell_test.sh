@@ -29,7 +29,7 @@ completes "a command" "train" tra
 completes "commands" "cancel chat check checkpoint completion config" c
 completes "a form" "keys schema show" config ""
 completes "a form's beginning" "inspect" data in
-completes "a format" "csv idx images json llmc megatron npy text" data import ""
+completes "a format" "csv idx images json llmc megatron npy parquet text webdataset" data import ""
 completes "a shell" "bash fish zsh" completion ""
 completes "a command of man" "plan predict prove" man p
 completes "options" "--ranks --resume" train text.yaml --r
