@@ -16,10 +16,6 @@
 namespace lockstep {
 namespace {
 
-JsonValue told_number(double value) {
-  return std::isfinite(value) ? JsonValue(JsonText{str(value)}) : JsonValue(nullptr);
-}
-
 std::vector<float> floats_of(const Tensor& output) { return cast(output, DType::kFloat32).to_vector<float>(); }
 
 std::string float_bytes(const std::vector<float>& values) {
@@ -196,6 +192,10 @@ class Masks final : public PredictedValues {
 };
 
 }  // namespace
+
+JsonValue told_number(double value) {
+  return std::isfinite(value) ? JsonValue(JsonText{str(value)}) : JsonValue(nullptr);
+}
 
 JsonValue told_number(float value) {
   if (!std::isfinite(value)) return nullptr;

@@ -52,6 +52,8 @@ struct PredictedClasses {
 std::unique_ptr<PredictedValues> predicted_values(const DataSchema& schema, const Shape& input,
                                                   const PredictedClasses& classes);
 
-JsonValue told_number(float value);  // the fewest digits that name it; null where it is not finite
+// The fewest digits that name it, of its 32 bits or 64; null where it is not finite.
+JsonValue told_number(float value);
+JsonValue told_number(double value);
 
 }  // namespace lockstep

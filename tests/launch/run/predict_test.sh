@@ -37,6 +37,7 @@ same "classes: a row each" "$(wc -l <"$golden/new.csv")" "$(wc -l <classes.csv)"
 same "classes: ids are copied" "$(cut -d '"' -f 2 "$golden/new.csv" | tail -n +2)" "$(cut -d '"' -f 2 classes.csv | tail -n +2)"
 sed 's/^"[^"]*",//; s/^id,//' classes.csv >bare.csv
 expect "classes: scikit-learn's probabilities" near bare.csv 2 "$golden/classes.csv"
+expect "classes: no more digits than name a number of 32 bits" awk -F, 'NR > 1 { for (i = 2; i <= NF; i++) { v = $i; sub(/e.*/, "", v); gsub(/[.-]/, "", v); sub(/^0+/, "", v); if (length(v) > 9) bad++; seen++ } } END { exit !(seen > 100 && !bad) }' bare.csv
 same "classes: the most probable one" "$(awk -F, 'NR > 1 { b = 1; for (i = 2; i <= 3; i++) if ($i > $b) b = i; print b == 1 ? "ash" : b == 2 ? "beech" : "oak" }' "$golden/classes.csv")" \
   "$(cut -d, -f1 bare.csv | tail -n +2)"
 succeeds "numbers" lockstep predict numbers "$golden/new.csv" -o numbers.csv
