@@ -15,6 +15,7 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kMostLabelBytes = 1 << 20;
+constexpr size_t kMostMembers = 1000;  // of a sample
 
 std::string member_text(const ShardSample& sample, const TarPlace& place, const std::string& extension) {
   const TarMember& member = *sample.find(extension);
@@ -34,9 +35,10 @@ const TarMember* ShardSample::find(const std::string& extension) const {
 }
 
 std::string ShardSample::extensions() const {
+  constexpr size_t kShown = 10;
   std::string out;
-  for (const auto& [name, member] : members) out += str(out.empty() ? "." : ", .", name);
-  return out;
+  for (size_t i = 0; i < members.size() && i < kShown; ++i) out += str(i == 0 ? "." : ", .", members[i].first);
+  return members.size() > kShown ? str(out, " and ", members.size() - kShown, " more") : out;
 }
 
 std::optional<std::pair<std::string, std::string>> sample_and_extension(const std::string& member) {
@@ -117,6 +119,8 @@ void Shards::each_sample(const std::function<void(const ShardSample&, const TarP
       }
       if (name->first != sample.key) end_sample();
       sample.key = std::move(name->first);
+      require(sample.members.size() < kMostMembers, ExitCode::kBadData, sample.name(), " has more than ", kMostMembers,
+              " members: a sample's name ends before the first point of its members'");
       require(!sample.find(name->second), ExitCode::kBadData, sample.name(), " has two members .", name->second);
       sample.members.emplace_back(std::move(name->second), member);
     });

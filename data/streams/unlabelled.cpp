@@ -15,10 +15,11 @@ bool is_target(std::string_view name) { return name == kLabels || name == kTarge
 
 size_t tensor_bytes(const TensorSpec& t) { return static_cast<size_t>(t.shape.numel() * size_of(t.dtype)); }
 
-// The inputs of a dataset, with targets of 0.
+// The inputs of a dataset, with targets of 0. `hidden_tokens`: of a model of hidden tokens, whose classes they are and
+// each token has a target; else 0.
 class Unlabelled final : public Dataset {
  public:
-  Unlabelled(std::shared_ptr<const Dataset> inputs, const DataSchema& like);
+  Unlabelled(std::shared_ptr<const Dataset> inputs, const DataSchema& like, int64_t hidden_tokens = 0);
   int64_t size() const override { return inputs_->size(); }
   const DataSpec& spec() const override { return spec_; }
   int64_t length(int64_t epoch, int64_t index) const override { return inputs_->length(epoch, index); }
@@ -32,7 +33,7 @@ class Unlabelled final : public Dataset {
   std::vector<int> from_;  // of each tensor of inputs_: which of ours it is, -1 for a target
 };
 
-Unlabelled::Unlabelled(std::shared_ptr<const Dataset> inputs, const DataSchema& like)
+Unlabelled::Unlabelled(std::shared_ptr<const Dataset> inputs, const DataSchema& like, int64_t hidden_tokens)
     : inputs_(std::move(inputs)), spec_(inputs_->spec()) {
   const std::vector<TensorSpec> stored = std::move(spec_.tensors);
   spec_.tensors.clear();
@@ -44,10 +45,12 @@ Unlabelled::Unlabelled(std::shared_ptr<const Dataset> inputs, const DataSchema& 
   }
   const bool numbers = like.target == TargetKind::kNumbers;
   Shape shape;
+  if (hidden_tokens > 0) shape = spec_.input().shape;
   if (like.target == TargetKind::kMasks) shape = {spec_.input().shape[0], spec_.input().shape[1]};
   if (numbers) spec_.tensors.push_back({std::string(kTargets), DType::kFloat32, {}});
   else spec_.tensors.push_back({std::string(kLabels), DType::kInt32, shape});
-  spec_.classes = numbers ? 1 : like.classes;
+  spec_.classes = numbers ? 1 : hidden_tokens > 0 ? hidden_tokens : like.classes;
+  if (hidden_tokens > 0) spec_.vocabulary = 0;
   spec_.target_mean = like.target_mean, spec_.target_std = like.target_std;
 }
 
@@ -63,30 +66,6 @@ void Unlabelled::read(int64_t epoch, int64_t index, SampleMemory sample) const {
   std::memset(sample[spec_.tensors.size() - 1], 0, tensor_bytes(spec_.tensors.back()));  // the target
 }
 
-// Texts of a model of hidden tokens: as labelled texts are, but with a target of 0 for each token.
-class WholeTexts final : public Dataset {
- public:
-  WholeTexts(const std::shared_ptr<const DatasetFile>& file, int64_t context)
-      : texts_(file, {0, file->header.records.count}, context), spec_(texts_.spec()) {
-    spec_.classes = masked_ids(FileTokens(file));
-    spec_.tensors[1].shape = {context};  // "labels"
-    spec_.vocabulary = 0;
-  }
-  int64_t size() const override { return texts_.size(); }
-  const DataSpec& spec() const override { return spec_; }
-  int64_t length(int64_t epoch, int64_t index) const override { return texts_.length(epoch, index); }
-  Hash128 identity() const override { return texts_.identity(); }
-  void read(int64_t epoch, int64_t index, SampleMemory sample) const override {
-    texts_.read(epoch, index, sample);
-    std::memset(sample[1], 0, tensor_bytes(spec_.tensors[1]));
-  }
-  const Vocabulary* vocabulary() const override { return texts_.vocabulary(); }
-
- private:
-  LabelledText texts_;
-  DataSpec spec_;
-};
-
 using Parts = std::vector<std::shared_ptr<const Dataset>>;
 
 // Texts without labels. Those of which the next tokens are predicted are all as wide as the longest.
@@ -99,9 +78,16 @@ Parts texts_of(const std::vector<std::string>& paths, const DataOptions& o) {
     width = std::max(width, TextWindows::longest(*files.back(), o.context));
   }
   Parts out;
-  for (auto& file : files)
-    if (o.mask > 0) out.push_back(std::make_shared<WholeTexts>(std::move(file), o.context));
-    else out.push_back(std::make_shared<TextWindows>(std::move(file), o.context, width));
+  for (auto& file : files) {
+    if (o.mask == 0) {
+      out.push_back(std::make_shared<TextWindows>(std::move(file), o.context, width));
+      continue;
+    }
+    const IndexRange all{0, file->header.records.count};
+    const int64_t ids = masked_ids(FileTokens(file));
+    out.push_back(std::make_shared<Unlabelled>(std::make_shared<LabelledText>(std::move(file), all, o.context),
+                                               o.like->schema, ids));
+  }
   return out;
 }
 

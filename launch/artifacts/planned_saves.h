@@ -8,11 +8,13 @@
 
 namespace lockstep {
 
-// The steps after which a run saves: multiples of `every` (0: none) after `done`, and `last`. `any`: also after steps
-// that are not known beforehand (checkpoint.every_minutes; a new best where keep_best keeps some).
+// The steps after which a run saves: multiples of `every` (0: none) after `done`, and `last`; and perhaps multiples of
+// `best_every` (0: none), whose evaluations may find a new best for keep_best. `any`: also after steps that are not
+// known beforehand (checkpoint.every_minutes).
 struct PlannedSaves {
   int64_t done = 0, last = 0, every = 0;
   bool any = false;
+  int64_t best_every = 0;
 };
 
 // The largest number of checkpoints on the disk at any time, beyond those of the steps in `there`. It includes the one

@@ -1,6 +1,7 @@
 #include "launch/commands/import_command.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <functional>
 
@@ -168,7 +169,10 @@ void import_shard_files(const Arguments& a, const Inputs& inputs, const std::str
     require(!a.has("keep-encoded") && a.text("skip-bad").empty(), ExitCode::kUsage,
             "data import webdataset: --keep-encoded and --skip-bad are for images, without --text");
     const CsvTextColumns columns = text_columns(a, "webdataset", options);
-    return import_shard_texts(inputs, output, {columns.text, columns.label, columns.many_labels}, options);
+    std::string extension = columns.text;  // members are found by theirs in lower case, without the point
+    if (extension.starts_with('.')) extension.erase(0, 1);
+    for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return import_shard_texts(inputs, output, {extension, columns.label, columns.many_labels}, options);
   }
   refuse_text_options(a, "webdataset");
   require(!a.has("many-labels"), ExitCode::kUsage, "data import webdataset: --many-labels needs --text");
@@ -420,9 +424,10 @@ int import_data(const App& app, const Arguments& a) {
   ImportOptions options;
   options.force = a.has("force");
   options.like = like_data(app, a.text("like"));
-  ShownProgress shown("import", name == "images" || name == "idx" || name == "webdataset" ? "images"
-                                : name == "npy"                                           ? "samples"
-                                                                                          : "bytes");
+  ShownProgress shown("import", name == "images" || name == "idx" || (name == "webdataset" && a.text("text").empty())
+                                    ? "images"
+                                : name == "npy" ? "samples"
+                                                : "bytes");
   options.progress = progress_until_stopped(shown, output, "the import");
   ShownProgress written("write");
   options.writing = [&, stoppable = progress_until_stopped(written, output, "the import")](int64_t done,

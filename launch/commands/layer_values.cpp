@@ -22,12 +22,13 @@ class LayerValues final : public PredictedValues {
 
   std::string encode(const Tensor&, const Batch& batch) override {
     require(result_.defined(), ExitCode::kUsage, "--layer ", layer_,
-            ": this module is not called by itself; name one of those in it");
+            ": the model uses this module otherwise than by calling it, so that nothing is seen of it; name another",
+            module_.children().empty() ? "" : ", such as one of those in it");
     const Tensor& input = batch.tensors().front().second;
     require(result_.rank() >= 1 && result_.dim(0) == input.dim(0), ExitCode::kUsage, "--layer ", layer_, ": gives ",
             result_, " for a batch of ", input.dim(0), " samples, so that nobody knows which values are whose");
     const bool tokens = input.rank() == 2 && !is_floating(input.dtype());
-    const bool pools = tokens && result_.rank() >= 2 && result_.dim(1) == input.dim(1);
+    const bool pools = tokens && result_.rank() >= 3 && result_.dim(1) == input.dim(1);  // [B, T, ...]
     shape_ = {};
     for (int i = pools ? 2 : 1; i < result_.rank(); ++i) shape_.push_back(result_.dim(i));
     const std::vector<float> values = cast(result_, DType::kFloat32).to_vector<float>();
@@ -60,6 +61,7 @@ class LayerValues final : public PredictedValues {
     for (int64_t i = 0; i < shape_.numel(); ++i) out.push_back(str("value_", i));
     return out;
   }
+  std::vector<std::string> json_names() const override { return {"values"}; }
   JsonObject told(std::string_view sample) const override {
     JsonObject out;
     for (float value : floats_of(sample)) out.emplace_back(str("value_", out.size()), told_number(value));

@@ -260,7 +260,7 @@ class PredictJob {
               data.validation->spec().input().name, " ", shapes.input, ", but ", from_.place, " was trained on ",
               from_.input);
     });
-    PlacedTask placed(*from_.settings, data, comm, shapes, PlacedTask::Use::kMeasure);
+    PlacedTask placed(*from_.settings, data, comm, shapes, PlacedTask::Use::kPredict);
     if (checkpoint) fail_together(comm, [&] { placed.load_parameters(*checkpoint, arguments_.has("ema")); });
     else placed.load_initial();
     std::unique_ptr<PredictedValues> of_layer;

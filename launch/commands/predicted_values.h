@@ -30,7 +30,9 @@ class PredictedValues {
   // Names and values in a table: texts, or the shortest digits that name a number.
   virtual std::vector<std::string> names() const = 0;
   virtual JsonObject told(std::string_view sample) const = 0;
-  virtual JsonObject json(std::string_view sample) const { return told(sample); }  // in a line of JSON
+  // The same in a line of JSON.
+  virtual std::vector<std::string> json_names() const { return names(); }
+  virtual JsonObject json(std::string_view sample) const { return told(sample); }
   // Of values that are pictures, which no table holds: a PNG file.
   virtual bool is_picture() const { return false; }
   virtual std::string png(std::string_view sample) const { return {}; }

@@ -193,11 +193,13 @@ std::unique_ptr<PredictionWriter> prediction_writer(const PredictionOutput& outp
                                                     const std::vector<std::string>& kept, int64_t count) {
   if (output.format == PredictionFormat::kNumpy) return std::make_unique<ArrayWriter>(output, values, count);
   if (output.format == PredictionFormat::kFolder) return std::make_unique<FolderWriter>(output, values);
-  const std::vector<std::string> own = values.names();
+  const bool json = output.format == PredictionFormat::kJson;
+  const std::vector<std::string> own = json ? values.json_names() : values.names();
   for (const std::string& name : kept)
-    require(std::find(own.begin(), own.end(), name) == own.end(), ExitCode::kUsage, "the input has a column '", name,
+    require(std::find(own.begin(), own.end(), name) == own.end(), ExitCode::kUsage, "the input has a ",
+            json ? "field '" : "column '", name,
             "', which is also the name of what is predicted; --keep names the columns that are copied to the output");
-  if (output.format == PredictionFormat::kJson) return std::make_unique<JsonWriter>(output, values);
+  if (json) return std::make_unique<JsonWriter>(output, values);
   return std::make_unique<CsvWriter>(output, values, kept);
 }
 

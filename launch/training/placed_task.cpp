@@ -126,7 +126,7 @@ void PlacedTask::require_weighed() const {
 
 // A loss of no targets at all would be 0. Nearly always the first sample has one, so this reads no more than that.
 void PlacedTask::require_targets(Use use) const {
-  if (comm_.rank() != 0 || !current_device().has_bytes()) return;
+  if (use == Use::kPredict || comm_.rank() != 0 || !current_device().has_bytes()) return;
   const auto look = [&](const Dataset& part, const char* name) {
     const DataSpec& spec = part.spec();
     const TensorSpec *labels = spec.find(kLabels), *weights = spec.find(kSampleWeights);

@@ -19,7 +19,7 @@ namespace lockstep {
 
 class PlacedTask {
  public:
-  enum class Use { kTrain, kMeasure };
+  enum class Use { kTrain, kMeasure, kPredict };  // predictions need no target
   // Builds everything; all ranks compare version, configuration, parameters and data, and a difference throws
   // ExitCode::kRanksDisagree naming keys and ranks. Collective. `shapes`: what the model is built for. Throws
   // ExitCode::kConfig where task, model and data do not fit, samples have weights that the task does not take, or no

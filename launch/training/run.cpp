@@ -147,6 +147,8 @@ void Run::observe(const RunStart& options) {
       ", into ", dir_->paths().dir));
   if (trainer_.weighs_samples())
     log_info("the data has sample weights: the loss is the mean by them, the metrics have none");
+  else if (trainer_.weighs_validation())
+    log_info("the validation data has sample weights: its loss is the mean by them, the metrics have none");
 }
 
 int Run::go() {

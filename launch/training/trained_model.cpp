@@ -7,13 +7,16 @@
 
 #include "core/autograd/node.h"
 #include "core/base/error.h"
+#include "core/decode/decoder.h"
 #include "core/interop/hf_family.h"
 #include "core/ops/ops.h"
 #include "core/state/checkpoint.h"
+#include "data/samples/sample_kind.h"
 #include "data/text/record_encoder.h"
 #include "launch/config/run_data.h"
 #include "launch/config/settings.h"
 #include "launch/training/build_model.h"
+#include "launch/training/evaluate.h"
 #include "launch/training/load_model.h"
 
 namespace lockstep {
@@ -35,6 +38,7 @@ std::vector<float> probabilities_of(const Tensor& logits) {
 TrainedModel::TrainedModel(const std::string& path, const App& app, const std::vector<std::string>& overrides) {
   std::unique_ptr<Settings> settings;
   if (is_pretrained(path)) {
+    require(overrides.empty(), ExitCode::kUsage, path, ": is no run, whose configuration could be changed");
     settings = settings_of_pretrained(app, path);
     task_ = settings->pretrained->task;
     if (const auto images = data_of_folder(*settings->pretrained)) data_ = *images;
@@ -45,14 +49,22 @@ TrainedModel::TrainedModel(const std::string& path, const App& app, const std::v
     settings = settings_of_checkpoint(app, checkpoint, overrides);
     task_ = task_of(checkpoint.info);
     std::string why;
-    if (const auto data = data_of_run(app, checkpoint, why)) data_ = *data;
+    const auto data = data_of_run(app, checkpoint, why);
+    require(data != nullptr, ExitCode::kBadData, checkpoint.dir, ": does not say what its data means",
+            why.empty() ? "" : str(" (", why, ")"), "; train it from there (--resume) for a step");
+    data_ = *data;
     model_ = load_model(*settings, checkpoint);
   }
+  require(!sample_kind(data_.schema.kind).normalised() || !data_.schema.mean.empty(), ExitCode::kBadData, path,
+          ": does not say how its samples are normalised, or was trained on several files, each normalised by its own "
+          "statistics");
+  compute_ = settings->parallel.compute;
+  if (compute_ != DType::kFloat32) compute_in(*model_, compute_);
 }
 
 Tensor TrainedModel::normalised(const Tensor& samples) const {
   const std::vector<double>&mean = data_.schema.mean, &stddev = data_.schema.stddev;
-  if (mean.empty()) return samples;
+  if (mean.empty()) return samples;  // tokens
   require(samples.dim(-1) == std::ssize(mean), ExitCode::kUsage, "samples of ", samples.dim(-1),
           " features or channels, but the model was trained on ", mean.size());
   const double unit = data_.schema.kind == DataKind::kImages ? 255 : 1;
@@ -86,7 +98,7 @@ Tensor TrainedModel::predict(const Tensor& samples) {
   const NoGrad no_grad;
   Batch batch;
   batch.add(tokens ? "tokens" : data_.schema.kind == DataKind::kImages ? "images" : "features", normalised(samples));
-  return predictions_of(model_->output_of(batch));
+  return predictions_of(model_->output_of(as_computed(batch, compute_)));
 }
 
 Tensor TrainedModel::predict(const std::vector<std::string>& texts) {

@@ -22,9 +22,10 @@ class TrainedModel {
 
   // The predictions for samples in the unit of the data that the model was trained on: rows float32 [B, features], of
   // a category 1 for the feature of its value and 0 for the others; images uint8 [B, height, width, channels]; tokens
-  // int32 [B, tokens]. They are probabilities float32 [B, classes] where samples have a label, as `lockstep predict`
-  // computes them, numbers float32 [B] in their own unit where they have one to predict, and else what the model gives.
-  // Throws ExitCode::kUsage for samples of another shape.
+  // int32 [B, tokens]. It computes in the type that the run trained in (precision.compute). They are probabilities
+  // float32 [B, classes] where samples have a label, as `lockstep predict` computes them, numbers float32 [B] in their
+  // own unit where they have one to predict, and else what the model gives. Throws ExitCode::kUsage for samples of
+  // another shape.
   Tensor predict(const Tensor& samples);
   // The same for texts, of a model of texts with labels: each cut to the tokens that the model reads.
   Tensor predict(const std::vector<std::string>& texts);
@@ -42,6 +43,7 @@ class TrainedModel {
   LikeData data_;
   TaskSpec task_;
   std::unique_ptr<Model> model_;
+  DType compute_ = DType::kFloat32;
 };
 
 // Softmax of each row of logits [B, classes], in 64 bits and summed in the order of the classes: a function of the row

@@ -62,6 +62,7 @@ class Trainer {
   EvalReport evaluate();
   bool has_validation() const { return data_.validation != nullptr; }
   bool weighs_samples() const { return data_.train->spec().find(kSampleWeights) != nullptr; }
+  bool weighs_validation() const { return data_.validation && data_.validation->spec().find(kSampleWeights); }
 
   // All state of `checkpoint`; refuses (kBadData, kConfig) another model, other data or other mathematics. Collective.
   void resume(const Checkpoint& checkpoint);

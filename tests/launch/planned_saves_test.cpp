@@ -9,13 +9,14 @@ namespace lockstep {
 namespace {
 
 // Saves one after the other, as a run does it, and counts. Losses that only grow make the best checkpoints other ones
-// than the newest. `any`: saves after every step.
+// than the newest. `any`: saves after every step; each evaluation finds a new best.
 int64_t counted(const PlannedSaves& p, const std::vector<int64_t>& there, const Retention& r) {
   if (p.last == 0 && p.done == 0) return 1;  // the initial parameters
   std::set<int64_t> disk(there.begin(), there.end());
   size_t most = disk.size();
   for (int64_t step = p.done + 1; step <= p.last; ++step) {
-    if (!p.any && step != p.last && (p.every == 0 || step % p.every != 0)) continue;
+    const auto is_multiple = [&](int64_t of) { return of > 0 && step % of == 0; };
+    if (!p.any && step != p.last && !is_multiple(p.every) && !is_multiple(p.best_every)) continue;
     disk.insert(step);
     most = std::max(most, disk.size());
     if (r.keep_last <= 0) continue;
@@ -71,6 +72,24 @@ TEST(PlannedSaves, OfUnknownStepsAndLossesAreBounded) {
                   << every << keep_last << keep_best << last << any << there.size();
               EXPECT_LE(planned, keep_last + keep_best + 1);
               EXPECT_LE(planned, last - p.done);
+            }
+}
+
+TEST(PlannedSaves, OfNewBestsAreBounded) {
+  for (int64_t every : {0, 3, 5})
+    for (int64_t best_every : {1, 4, 6, 50})
+      for (int64_t keep_last : {1, 2, 5})
+        for (int64_t keep_every : {0, 1, 6})
+          for (int64_t keep_best : {1, 3})
+            for (int64_t last : {13, 14, 40, 100}) {
+              const Retention r{keep_last, keep_every, keep_best};
+              const PlannedSaves p{0, last, every, false, best_every};
+              const int64_t planned = most_added_checkpoints(p, {}, r), saves = last / best_every + 1;
+              EXPECT_GE(planned, counted(p, {}, r)) << every << best_every << keep_last << keep_every << last;
+              EXPECT_LE(planned, last);
+              if (every == 0 && keep_every == 0) {
+                EXPECT_LE(planned, saves) << best_every << last;
+              }
             }
 }
 

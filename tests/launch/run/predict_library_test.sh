@@ -55,6 +55,16 @@ printf 'run: {dir: texts}\ntrain: {steps: 10}\nbatch: {global: 12, micro: 4}\nmo
 succeeds "the run of texts" lockstep train texts.yaml
 printf 'of\na longer text of words\ntext\nwords of a text\n' >lines.txt
 like_predict "classes of texts" texts texts 2 lines.txt
+sed 's/^model/precision: {compute: bf16}\nmodel/' texts.yaml >narrow.yaml
+succeeds "the run of texts in bf16" lockstep train narrow.yaml run.dir=in_bf16
+like_predict "classes of texts in bf16" in_bf16 texts 2 lines.txt
+sed 's/^model/precision: {compute: bf16}\nmodel/' classes.yaml >narrow.yaml
+succeeds "the run of rows in bf16" lockstep train narrow.yaml run.dir=rows_in_bf16
+like_predict "classes of rows in bf16" rows_in_bf16 rows 2 new.csv
+head -n 31 known.csv >half.csv
+succeeds "import of a half" lockstep data import csv half.csv other.h5 --label kind --leave-out price
+succeeds "a run of two files" lockstep train classes.yaml run.dir=two 'data.sources=[{path: classes.h5}, {path: other.h5}]' '~data.path'
+refuses "rows that nobody can normalise" 65 "two: .*each normalised by its own statistics" "$program" two rows inputs
 refuses "texts of a model of rows" 64 "the model was not trained on texts with labels" "$program" classes texts lines.txt
 
 # Images, and the folder of transformers that they are exported to.

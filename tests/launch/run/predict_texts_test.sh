@@ -59,6 +59,15 @@ for how in "--batch 1" "--batch 3 --ranks 3"; do
   succeeds "a layer, $how" lockstep predict run beginnings.txt -o again.csv --force --layer blocks.1 $how
   expect "a layer, $how: the same bytes" cmp mean.csv again.csv
 done
+# Texts without a target, and modules and names that do not do.
+printf 'a\nt\n' >short.txt
+succeeds "texts of one token" lockstep predict run short.txt
+same "texts of one token are certain" "a,0,0 t,0,0" "$(tail -n +2 out | paste -sd ' ')"
+succeeds "a layer of texts of one token" lockstep predict run short.txt --layer blocks.1
+refuses "a module that is not called" 64 "--layer wpe: the model uses this module otherwise than by calling it, so that nothing is seen of it; name another" lockstep predict run lines.txt --layer wpe
+awk '{ printf "{\"text\": \"%s\", \"values\": %d}\n", $0, NR }' lines.txt >values.jsonl
+refuses "a field of the output's name" 64 "the input has a field 'values', which is also the name" lockstep predict run values.jsonl --layer blocks.1 -o no.jsonl
+succeeds "a field of a column's name" lockstep predict run values.jsonl --layer blocks.1 -o values.csv
 refuses "a layer pooled otherwise" 64 "--pool max: must be mean, first or last" lockstep predict run lines.txt --layer blocks.1 --pool max
 refuses "a part of a block that is not there" 64 "--layer blocks.1.attention: the model has no such module; there are blocks.1.ln1, " lockstep predict run lines.txt --layer blocks.1.attention
 refuses "one long text" 65 "text.h5: is one long text without records" lockstep predict run text.h5 -o no.csv
@@ -82,6 +91,10 @@ refuses "a model of hidden tokens" 64 "masked/checkpoints/step-00000002: was tra
 
 succeeds "a layer of a model of hidden tokens" lockstep predict masked lines.txt -o masked.csv --layer blocks.0
 same "a layer of a model of hidden tokens: a row each" 5 "$(wc -l <masked.csv)"
+sed 's/.*/{"text": "&", "label": "a", "weight": 2}/' lines.txt >weighted.jsonl
+succeeds "import with weights" lockstep data import json weighted.jsonl weighted.h5 --vocabulary masked --field text --label label --weight weight
+succeeds "a layer of a dataset with weights" lockstep predict masked weighted.h5 --layer blocks.0
+same "a layer of a dataset with weights: the same values" "$(tail -n +2 masked.csv | cut -d, -f2-)" "$(tail -n +2 out)"
 succeeds "a layer of a model of hidden tokens, --batch 1" lockstep predict masked lines.txt -o again.csv --force --layer blocks.0 --batch 1 --ranks 2
 expect "a layer of a model of hidden tokens: the same bytes" cmp masked.csv again.csv
 
@@ -101,6 +114,9 @@ succeeds "the run of labelled texts" lockstep train classes.yaml
 succeeds "eval" lockstep eval classes data.path=known.h5 --on all
 accuracy=$(field accuracy <out)
 succeeds "classes of texts" lockstep predict classes known.jsonl --text t -o classes.csv
+succeeds "a layer as wide as the context" lockstep train classes.yaml run.dir=square data.context=16 train.steps=1
+succeeds "its values" lockstep predict square known.jsonl --text t --layer pooler
+same "its values: each of its features" 18 "$(head -n 1 out | tr , '\n' | wc -l)"
 same "classes of texts: columns" "n,y,prediction,probability" "$(head -n 1 classes.csv)"
 expect "classes of texts: as accurate as eval says" awk -F, -v wanted="$accuracy" 'NR > 1 { n++; right += $2 == $3 } END { d = right / n - wanted; exit !(n == 120 && wanted > 0.6 && d < 1e-9 && d > -1e-9) }' classes.csv
 succeeds "classes of texts, in other batches" lockstep predict classes known.jsonl --text t -o again.csv --force --batch 1 --ranks 3
