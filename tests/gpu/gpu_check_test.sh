@@ -96,6 +96,8 @@ planted "old nccl" 'NCCL 2[.]18[.]3 was found, but this lockstep needs 2[.]27[.]
 planted "hang Kernels.GiveTheCpusInitialValues" 'it was in: \[ RUN      \] Kernels[.]GiveTheCpusInitialValues'
 planted "sticky Kernels.GiveTheCpusInitialValues" 'Kernels[.]GiveTheCpusInitialValues.*'
 expect "a sticky fault: the others run again" grep -qE '^after Kernels.GiveTheCpusInitialValues nothing passed: [0-9]+ tests run again' "$work/out/device.log"
+expect "a sticky fault: the results of each process" grep -q '<failure' "$work/out/device.xml"
+expect "a sticky fault: those of the second" grep -q 'name="Memory"' "$work/out/device.2.xml"
 expect "a sticky fault: the others pass" grep -qE '^\[       OK \] Memory[.]' "$work/out/device.log"
 expect "a sticky fault: the first again, alone" grep -q '^the first that failed, alone' "$work/out/device.log"
 for program in lockstep gpu_tests; do rm "$work/played/bin/$program" && cp "$work/quick.sh" "$work/played/bin/$program"; done
