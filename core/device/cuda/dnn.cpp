@@ -163,8 +163,8 @@ class Dnn {
     return *static_cast<Dnn*>(mine.get());
   }
 
-  // Each `describe` says what is to be computed, of which the first that can be built is taken; `text` names the shape,
-  // for the log.
+  // The plan stays where it is. Each `describe` says what is to be computed, of which the first that can be built is
+  // taken; `text` names the shape, for the log.
   template <class Text, class... Describe>
   const Plan& plan(const Key& key, Sums sums, Text text, Describe... describe) {
     auto found = plans_.find(key);
@@ -585,10 +585,12 @@ void attention_backward(Parallel& parallel, const AttentionArgs& a) {
   CudaQueue& queue = cuda_queue(parallel);
   if (is_ours(queue, Kind::kOurAttentionBackward, all_heads(a))) return tiled_attention_backward(parallel, a);
   const std::vector<HeadGroup> groups = backward_portions(a);
-  for (const HeadGroup& group : groups)
-    if (!attention_plan(queue, Kind::kAttentionBackward, group).graph) return tiled_attention_backward(parallel, a);
-  for (const HeadGroup& group : groups)
-    run_backward(queue, attention_plan(queue, Kind::kAttentionBackward, group), group);
+  std::vector<const Plan*> plans;
+  for (const HeadGroup& group : groups) {
+    plans.push_back(&attention_plan(queue, Kind::kAttentionBackward, group));
+    if (!plans.back()->graph) return tiled_attention_backward(parallel, a);
+  }
+  for (size_t i = 0; i < groups.size(); ++i) run_backward(queue, *plans[i], groups[i]);
 }
 
 }  // namespace lockstep::cuda
