@@ -48,20 +48,27 @@ void LabelledText::read(int64_t, int64_t index, SampleMemory sample) const {
   trace_mark();
   check(index >= 0 && index < size(), "sample ", index, " of ", size());
   const int64_t begin = begins_[static_cast<size_t>(index)], length = lengths_[static_cast<size_t>(index)];
-  auto *ids = static_cast<int32_t*>(sample[0]), *documents = static_cast<int32_t*>(sample[2]),
-       *positions = static_cast<int32_t*>(sample[3]);
-  tokens_.read({begin, begin + length}, ids);
-  // A record that is cut ends as a whole one does.
-  const auto end = file_->header.vocabulary ? file_->header.vocabulary->record_end() : std::span<const int32_t>();
-  if (cut_[static_cast<size_t>(index)] && std::ssize(end) < length)
-    std::copy(end.begin(), end.end(), ids + length - std::ssize(end));
-  std::fill(ids + length, ids + context_, 0);
+  const std::span<int32_t> row(static_cast<int32_t*>(sample[0]), static_cast<size_t>(context_));
+  tokens_.read({begin, begin + length}, row.data());
+  const auto text = row.first(static_cast<size_t>(length));
+  if (cut_[static_cast<size_t>(index)] && file_->header.vocabulary)
+    end_cut_text(text, file_->header.vocabulary->record_end());
+  pad_text(row, text.size(), static_cast<int32_t*>(sample[2]), static_cast<int32_t*>(sample[3]));
   *static_cast<int32_t*>(sample[1]) = file_->labels.empty() ? 0 : file_->labels[static_cast<size_t>(first_ + index)];
   write_weight(*file_, first_ + index, sample);
-  std::fill(documents, documents + length, 0);
-  std::fill(documents + length, documents + context_, 1);
+}
+
+void end_cut_text(std::span<int32_t> text, std::span<const int32_t> end) {
+  if (end.size() < text.size()) std::copy(end.begin(), end.end(), text.last(end.size()).begin());
+}
+
+void pad_text(std::span<int32_t> row, size_t length, int32_t* documents, int32_t* positions) {
+  const auto rest = row.subspan(length);
+  std::fill(rest.begin(), rest.end(), 0);
+  std::fill_n(documents, length, 0);
+  std::fill_n(documents + length, rest.size(), 1);
   std::iota(positions, positions + length, 0);
-  std::iota(positions + length, positions + context_, 0);
+  std::iota(positions + length, positions + row.size(), 0);
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/base/partition.h"
@@ -37,5 +38,11 @@ class LabelledText final : public Dataset {
   std::vector<int32_t> lengths_;  // how many of its tokens are in the sample
   std::vector<bool> cut_;         // it has more
 };
+
+// A text that was cut ends as a whole one does: its last tokens become `end`, where there are more tokens than these.
+void end_cut_text(std::span<int32_t> text, std::span<const int32_t> end);
+// Of a row of tokens that begins with a text of `length`: the text is document 0, what is left of the row is token 0 of
+// document 1, and each counts its positions from 0. `documents` and `positions` are as long as the row.
+void pad_text(std::span<int32_t> row, size_t length, int32_t* documents, int32_t* positions);
 
 }  // namespace lockstep

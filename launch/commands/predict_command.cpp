@@ -123,10 +123,7 @@ Predictor predictor_of_run(const App& app, const std::string& run, const std::ve
   const Checkpoint& c = *out.checkpoint;
   out.place = c.dir;
   out.settings = settings_of_checkpoint(app, c, overrides);
-  std::string why;
-  out.data = data_of_run(app, c, why);
-  require(out.data != nullptr, ExitCode::kBadData, c.dir, ": does not say what its data means",
-          why.empty() ? "" : str(" (", why, ")"), "; train it from there (--resume) for a step");
+  out.data = known_data_of_run(app, c);
   out.input = c.info.input;
   return out;
 }

@@ -166,10 +166,6 @@ std::string view(const std::string& dir, const Seen& s, int width) {
   return out;
 }
 
-}  // namespace
-
-namespace {
-
 // Of its directory, which holds no run itself.
 std::string status_of_sweep(const std::string& dir, const Seen& s, bool as_json) {
   const SweepRecord record(dir);

@@ -59,6 +59,14 @@ std::vector<double> numbers_of(const HfConfig& config, const char* key) {
 
 }  // namespace
 
+std::shared_ptr<const LikeData> known_data_of_run(const App& app, const Checkpoint& c) {
+  std::string why;
+  auto out = data_of_run(app, c, why);
+  require(out != nullptr, ExitCode::kBadData, c.dir, ": does not say what its data means",
+          why.empty() ? "" : str(" (", why, ")"), "; train it from there (--resume) for a step");
+  return out;
+}
+
 std::shared_ptr<const LikeData> data_of_folder(const HfModel& model) {
   if (!is_hf_folder(model.folder) || !model.table || model.table->use == HfUse::kText) return nullptr;
   const bool images = model.table->use == HfUse::kImages;

@@ -18,6 +18,9 @@ std::shared_ptr<const LikeData> recorded_data(const CheckpointInfo& info, const 
 // on still; warns that names are those of today. Null where nothing is known: `why` says more then.
 std::shared_ptr<const LikeData> data_of_run(const App& app, const Checkpoint& checkpoint, std::string& why);
 
+// The same; throws ExitCode::kBadData where nothing is known.
+std::shared_ptr<const LikeData> known_data_of_run(const App& app, const Checkpoint& checkpoint);
+
 // What a folder of transformers says of images and classes; null where it says nothing of them.
 std::shared_ptr<const LikeData> data_of_folder(const HfModel& model);
 

@@ -11,6 +11,7 @@
 #include "core/interop/hf_family.h"
 #include "core/ops/ops.h"
 #include "core/state/checkpoint.h"
+#include "data/samples/labelled_text.h"
 #include "data/samples/sample_kind.h"
 #include "data/text/record_encoder.h"
 #include "launch/config/run_data.h"
@@ -48,11 +49,7 @@ TrainedModel::TrainedModel(const std::string& path, const App& app, const std::v
     const Checkpoint checkpoint = open_newest(path);
     settings = settings_of_checkpoint(app, checkpoint, overrides);
     task_ = task_of(checkpoint.info);
-    std::string why;
-    const auto data = data_of_run(app, checkpoint, why);
-    require(data != nullptr, ExitCode::kBadData, checkpoint.dir, ": does not say what its data means",
-            why.empty() ? "" : str(" (", why, ")"), "; train it from there (--resume) for a step");
-    data_ = *data;
+    data_ = *known_data_of_run(app, checkpoint);
     model_ = load_model(*settings, checkpoint);
   }
   require(!sample_kind(data_.schema.kind).normalised() || !data_.schema.mean.empty(), ExitCode::kBadData, path,
@@ -115,18 +112,15 @@ Tensor TrainedModel::predict(const std::vector<std::string>& texts) {
     require(!ids.empty(), ExitCode::kUsage, "text ", rows.size() - 1, " is empty");
     if (ids.size() > context) {
       ids.resize(context);
-      if (end.size() < context) std::copy(end.begin(), end.end(), ids.end() - std::ssize(end));
+      end_cut_text(ids, end);
     }
     width = std::max(width, ids.size());
   }
-  std::vector<int32_t> tokens, documents, positions;  // as data/samples/labelled_text.h has them
-  for (const std::vector<int32_t>& ids : rows)
-    for (size_t i = 0; i < width; ++i) {
-      const bool own = i < ids.size();
-      tokens.push_back(own ? ids[i] : 0);
-      documents.push_back(own ? 0 : 1);
-      positions.push_back(static_cast<int32_t>(own ? i : i - ids.size()));
-    }
+  std::vector<int32_t> tokens(rows.size() * width), documents(tokens.size()), positions(tokens.size());
+  for (size_t i = 0, at = 0; i < rows.size(); ++i, at += width) {
+    std::copy(rows[i].begin(), rows[i].end(), tokens.begin() + static_cast<std::ptrdiff_t>(at));
+    pad_text({&tokens[at], width}, rows[i].size(), &documents[at], &positions[at]);
+  }
   const Shape shape{std::ssize(rows), static_cast<int64_t>(width)};
   const NoGrad no_grad;
   Batch batch;
