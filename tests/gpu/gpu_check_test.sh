@@ -49,11 +49,19 @@ if ! "$build/bin/lockstep" devices --json | grep -q '"device":"cuda:0"'; then
   all_is_ok "on the CPU"
 fi
 
-# The commands of a machine with a GPU. Hard links, not symbolic ones: a program looks for the library beside its own place.
-mkdir -p "$work"/played/{bin,lib}
-for program in lockstep gpu_tests gpu_kernels; do
-  ln "$build/bin/$program" "$work/played/bin/" 2>/dev/null || cp "$build/bin/$program" "$work/played/bin/"
-done
+# Into FOLDER/bin, PROGRAM... of this build without its libraries of CUDA and NCCL, if it has any. Hard links, not symbolic ones: a
+# program looks for a library beside its own place.
+put() {
+  mkdir -p "$work/$1/bin"
+  local program
+  for program in "${@:2}"; do
+    ln "$build/bin/$program" "$work/$1/bin/" 2>/dev/null || cp "$build/bin/$program" "$work/$1/bin/"
+  done
+}
+
+# The commands of a machine with a GPU.
+put played lockstep gpu_tests gpu_kernels
+mkdir -p "$work/played/lib"
 cp "$library" "$work/played/lib/liblockstep_cuda.so"
 ln -s liblockstep_cuda.so "$work/played/lib/liblockstep_nccl.so"
 ln -s "$work/played/lib/liblockstep_cuda.so" "$work/played/lib/libcuda.so.1" # a program asks for the driver's first
@@ -64,11 +72,10 @@ expect "a step is recorded" grep -q 'graph=true' "$work/report.txt"
 expect "the tests found it" grep -q '^on Fake GPU' "$work/report.txt"
 
 # Programs that fail, and one that does not end.
-mkdir -p "$work/broken/bin"
+put broken gpu_tests
 printf '#!/bin/bash\nif [ "$1" = --version ]; then exec sleep 60; fi\nexit 1\n' >"$work/broken/bin/lockstep"
 printf '#!/bin/bash\nexit 1\n' >"$work/broken/bin/gpu_kernels"
-ln -s "$build/bin/gpu_tests" "$work/broken/bin/gpu_tests"
-chmod +x "$work"/broken/bin/*
+chmod +x "$work"/broken/bin/{lockstep,gpu_kernels}
 export LOCKSTEP_GPU_CHECK_SECONDS=5
 run "$work/broken"
 expect "not all is ok: exit 1" test "$code" -eq 1
@@ -82,9 +89,8 @@ cat >"$work/quick.sh" <<'QUICK'
 #!/bin/bash
 exit 0
 QUICK
-mkdir -p "$work/quick/bin"
+put quick gpu_tests
 for program in lockstep gpu_kernels; do cp "$work/quick.sh" "$work/quick/bin/$program" && chmod +x "$work/quick/bin/$program"; done
-ln -s "$build/bin/gpu_tests" "$work/quick/bin/gpu_tests"
 planted() { # FAULT 'REGEXP in the last lines'
   run "$work/quick" LOCKSTEP_TEST_GPU_FAULT="$1"
   expect "$1: exit 1" test "$code" -eq 1
