@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/device/device.h"
 #include "core/device/memory_use.h"
@@ -80,9 +81,13 @@ class DeviceQueue : public Parallel {
   // after the point (`precision.tf32`). Off at first.
   void allow_tf32(bool on) { tf32_ = on; }
   bool allows_tf32() const { return tf32_; }
+  // Whether a library may be told of documents and lengths in 16-bit attention that is enqueued from now on: after the
+  // proof of DeviceBackend::doubt_of_masks() on every rank. Off at first: kernels of our own serve.
+  void allow_masks(bool on) { masks_ = on; }
+  bool allows_masks() const { return masks_; }
 
  private:
-  bool fast_ = false, tf32_ = false;
+  bool fast_ = false, tf32_ = false, masks_ = false;
 };
 
 class DeviceBackend {
@@ -105,6 +110,11 @@ class DeviceBackend {
   virtual void release_pinned(int index, void* data) noexcept = 0;
 
   virtual std::shared_ptr<DeviceQueue> make_queue(int index, bool high_priority) = 0;
+
+  // Why the library's attention under masks cannot be trusted on this queue's device: a small calculation in this
+  // 16-bit type, forward and backward, beside kernels of our own, and repeated. Empty where the values agree and the
+  // bits repeat. Blocks the host for about a second.
+  virtual std::string doubt_of_masks(DeviceQueue&, DType) { return "this device has no such library"; }
 };
 
 // The backend in use. Throws ExitCode::kDevice if there is none; the message says what is missing (the shared object, a

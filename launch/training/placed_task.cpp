@@ -9,6 +9,7 @@
 #include "core/kernels/kernels.h"
 #include "data/text/vocabulary.h"
 #include "launch/training/build_model.h"
+#include "launch/world/devices.h"
 #include "launch/world/fail_together.h"
 
 namespace lockstep {
@@ -39,6 +40,8 @@ PlacedTask::PlacedTask(const Settings& settings, const Datasets& data, Communica
     require_weighed();
   });
   describe();
+  if (data_.train->spec().find("documents") && size_of(settings_.parallel.compute) == 2)
+    agree_on_masks(comm_, settings_.parallel.compute);
   fail_together(comm_, [&] { place(); });
   preflight();
   fail_together(comm_, [&] { require_targets(use); });

@@ -8,8 +8,10 @@
 #include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/device/backend.h"
+#include "core/device/context.h"
 #include "core/device/thread_pool.h"
 #include "core/kernels/kernels.h"
+#include "launch/world/fail_together.h"
 #include "launch/world/memory_report.h"
 
 namespace lockstep {
@@ -158,6 +160,19 @@ Device place_alone(const DeviceOptions& options) {
 
 void apply(const DeviceOptions& options, const Stream& stream) {
   if (const auto& queue = stream.device_queue()) queue->allow_tf32(options.tf32);
+}
+
+void agree_on_masks(Communicator& comm, DType dtype) {
+  DeviceQueue* const queue = current_stream().device_queue().get();
+  if (!queue) return;
+  std::string mine;
+  fail_together(comm, [&] { mine = device_backend().doubt_of_masks(*queue, dtype); });
+  const std::vector<std::string> doubts = all_gather_text(comm, mine, "masks");
+  const auto first = std::find_if(doubts.begin(), doubts.end(), [](const std::string& d) { return !d.empty(); });
+  queue->allow_masks(first == doubts.end());
+  if (first == doubts.end() || comm.rank() != 0) return;
+  log_warning(str("attention that keeps documents apart is computed by slower kernels: the library's failed its proof",
+                  doubts.size() > 1 ? str(" on rank ", first - doubts.begin()) : "", ": ", *first));
 }
 
 std::string devices_text() {

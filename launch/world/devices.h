@@ -50,6 +50,10 @@ Device place_alone(const DeviceOptions& options);
 
 // Sets what a GPU's queue may do for the work of this stream; nothing on a CPU.
 void apply(const DeviceOptions& options, const Stream& stream);
+// Lets the library of a GPU take attention under masks in this 16-bit type, for work of the current stream, where every
+// rank has proven that it is right (DeviceBackend::doubt_of_masks). Rank 0 warns of the first that doubts it. Nothing
+// on CPUs. Collective; about a second.
+void agree_on_masks(Communicator& comm, DType dtype);
 
 // The output of `lockstep devices`: the CPU and each GPU, and why no GPU can be used; as text and as JSON lines.
 std::string devices_text();

@@ -8,6 +8,7 @@
 #include "core/device/context.h"
 #include "core/device/cuda/architectures.h"
 #include "core/device/cuda/kernels.h"
+#include "core/device/cuda/mask_proof.h"
 #include "core/device/cuda/queue.h"
 #include "tests/support/cuda_scratch.h"
 #include "tests/support/fake_cuda_runtime.h"
@@ -20,6 +21,7 @@ const KernelTable& cuda_kernels() {
   static const KernelTable none{};
   return none;
 }
+std::string cuda::doubt_of_masks(CudaQueue&, DType) { return "there is no cuDNN here"; }
 
 namespace {
 

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "core/base/partition.h"
+#include "core/device/cuda/attention_mask.h"
 #include "core/device/cuda/attention_portions.h"
 #include "core/device/cuda/choices.h"
+#include "core/device/cuda/mask_proof.h"
 #include "core/device/cuda/switches.h"
 #include "core/device/thread_pool.h"
 #include "core/kernels/kernels.h"
@@ -51,7 +53,9 @@ class CudaDnn : public ::testing::Test {
     return a;
   }
   static Attended by_dnn(const AttentionArgs& a) {
-    return attend(*make_queue(132), attention, attention_backward, a, 1);
+    const auto queue = make_queue(132);
+    queue->allow_masks(a.documents || a.lengths);
+    return attend(*queue, attention, attention_backward, a, 1);
   }
   static Attended by_cpu(const AttentionArgs& a) {
     ThreadPool cpu(1);
@@ -146,8 +150,7 @@ TEST_F(CudaDnn, WhatItIsNotAskedForIsWarnedOfAtOnce) {
     SCOPED_TRACE(what);
     warnings().clear();
     a.dtype = DType::kBFloat16;
-    by_dnn(a);
-    by_dnn(a);  // on another queue
+    for (int queue = 0; queue < 2; ++queue) attend(*make_queue(132), attention, attention_backward, a, 1);
     ASSERT_EQ(warnings().size(), a.starts ? 1u : 2u);
     EXPECT_NE(warnings()[0].find(str("with ", what, ": kernels of our own")), std::string::npos) << warnings()[0];
     warnings().clear();
@@ -167,6 +170,81 @@ TEST_F(CudaDnn, WhatItIsNotAskedForIsWarnedOfAtOnce) {
   a = attention_args(2, 2, 2), a.drop_probability = 0.5, a.samples = samples.data();
   warned(a, "dropout by our random numbers");
   EXPECT_TRUE(fake_dnn().ran.empty());
+}
+
+// Rows of several documents, of which the last may be padding.
+std::vector<int32_t> documents_of(const AttentionArgs& a) {
+  std::vector<int32_t> out;
+  for (int64_t s = 0; s < a.batch; ++s)
+    for (int64_t t = 0; t < a.time; ++t) out.push_back(static_cast<int32_t>(t / (s + 3)));
+  return out;
+}
+
+TEST_F(CudaDnn, DocumentsAndLengthsAreAMaskOnceItIsTrusted) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16})
+    for (const bool causal : {true, false}) {
+      AttentionArgs a = attention_args(3, 4, 2);
+      a.time -= causal ? 1 : 0;  // rows that are no multiple of 16 bytes
+      a.dtype = dtype, a.causal = causal, a.window = causal ? 5 : 0;
+      SCOPED_TRACE(str(dtype, causal ? ", causal" : ""));
+      const std::vector<int32_t> documents = documents_of(a), lengths{3, 9, static_cast<int32_t>(a.time)};
+      a.documents = documents.data();
+      expect_equal(a);
+      a.documents = nullptr, a.lengths = lengths.data(), a.window = 0;  // a window may leave nothing of a length
+      expect_equal(a);
+    }
+  EXPECT_EQ(count(fake_dnn().ran, "masked attention by AUTO"), 8);
+  EXPECT_EQ(count(fake_dnn().ran, "masked attention's gradient"), 8);
+  EXPECT_TRUE(warnings().empty()) << warnings().front();
+}
+
+TEST_F(CudaDnn, MasksAreMadeForPortionsOfTheSamples) {
+  const AttentionArgs shape = attention_args(6, 2, 2);
+  const std::vector<int32_t> documents = documents_of(shape);
+  AttentionArgs a = shape;
+  a.documents = documents.data();
+  attention_score_bytes() = 2 * mask_bytes(shape) / 6;
+  expect_equal(a);
+  EXPECT_EQ(count(fake_dnn().ran, "masked attention by AUTO"), 3);
+  a.time = fresh_time(), fake_dnn().ran.clear();
+  const std::vector<int32_t> longer = documents_of(a);
+  a.documents = longer.data();
+  attention_score_bytes() = 1;  // not even one fits
+  const Attended expected = by_cpu(a), actual = by_dnn(a);
+  expect_near("y", actual.y, expected.y, tolerance_of(a.dtype));
+  EXPECT_TRUE(fake_dnn().ran.empty());
+  ASSERT_EQ(warnings().size(), 2u);
+  EXPECT_NE(warnings()[0].find("with a mask that is too large"), std::string::npos) << warnings()[0];
+}
+
+TEST_F(CudaDnn, AGradientOfMasksThatItDoesNotHaveIsOurs) {
+  fake_dnn().refused = {"masked attention's gradient"};  // as on sm_100, where it is to be deterministic
+  AttentionArgs a = attention_args(2, 2, 2);
+  const std::vector<int32_t> documents = documents_of(a);
+  a.documents = documents.data();
+  const Attended expected = by_cpu(a), actual = by_dnn(a);
+  EXPECT_EQ(actual.y, expected.y);
+  expect_near("dqkv", actual.dqkv, expected.dqkv, 4 * tolerance_of(a.dtype));
+  EXPECT_EQ(fake_dnn().ran, std::vector<std::string>{"masked attention by AUTO"});
+  ASSERT_EQ(warnings().size(), 1u);
+  EXPECT_NE(warnings()[0].find(", masked, bf16: kernels of our own, as cuDNN has none"), std::string::npos);
+}
+
+TEST_F(CudaDnn, MasksAreTrustedAfterAProof) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    const auto queue = make_queue(132);
+    EXPECT_EQ(doubt_of_masks(*queue, dtype), "");
+    EXPECT_FALSE(queue->allows_masks()) << "who asks decides";
+  }
+  EXPECT_EQ(count(fake_dnn().ran, "masked attention by AUTO"), 16) << "two widths, two orders, twice, two types";
+  EXPECT_EQ(count(fake_dnn().ran, "masked attention's gradient"), 16);
+  const auto doubt = [] { return doubt_of_masks(*make_queue(132), DType::kBFloat16); };
+  fake_dnn().ignores_masks = true;
+  EXPECT_NE(doubt().find("bf16, heads of 64, causal: y, element "), std::string::npos) << doubt();
+  fake_dnn().ignores_masks = false;
+  fake_dnn().spoils_next = 6;  // the second time of the third shape
+  EXPECT_EQ(doubt(), "bf16, heads of 128, causal: other bits when it was repeated");
+  EXPECT_EQ(fake_dnn().spoils_next, 0);
 }
 
 TEST_F(CudaDnn, AHandleAndItsPlansOutliveAQueueAndBelongToOne) {

@@ -34,7 +34,7 @@ all_is_ok() { # WHERE
     expect "$1: $part has its XML" grep -q '<testcase' "$work/out/$part.xml"
     expect "$1: the log of $part has each test" grep -q '^\[       OK \]' "$work/out/$part.log"
   done
-  expect "$1: kernels are timed" grep -qE '^36 kernels timed, 0 failed$' "$work/report.txt"
+  expect "$1: kernels are timed" grep -qE '^38 kernels timed, 0 failed$' "$work/report.txt"
   expect "$1: NCCL does each operation" grep -qE '^\[       OK \] Nccl.IsRecordedLaunchedAndAborted' "$work/out/nccl.log"
   expect "$1: our side's time is known early" grep -q 'tiny-2, ours: [0-9.]* ms' "$work/out/bench.log"
   expect "$1: one digest each" test "$(grep -cE '^one digest: [0-9]+ runs$' "$work/report.txt")" -eq 4

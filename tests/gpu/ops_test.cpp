@@ -311,6 +311,15 @@ TEST_P(Large, OnTheGpu) {
 }
 
 // TF32 would drop the low bit of these factors; their sums are exact in any order.
+// Else runs with documents take kernels of our own, an order of magnitude slower.
+TEST(Masks, OfTheLibraryAreProven) {
+  on_stream(gpu_device(), 1, [] {
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16})
+      EXPECT_EQ(device_backend().doubt_of_masks(*current_stream().device_queue(), dtype), "") << to_text(dtype);
+    return Values{};
+  });
+}
+
 TEST(Products, OfFp32KeepAllBits) {
   const double a = 1 + 0x1p-12;
   const Values got = on_stream(gpu_device(), 1, [&] {

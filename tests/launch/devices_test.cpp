@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <mutex>
 
+#include "core/device/context.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/run_ranks.h"
@@ -64,6 +66,28 @@ TEST(Devices, MoreRanksThanGpusIsAnErrorUnlessTheyMayShare) {
                        ", but 2 GPUs visible (CUDA_VISIBLE_DEVICES=4,5): start 2 there, or let ranks share a "
                        "GPU, which is slower, with share_gpu=true"))
       << said[0];
+}
+
+TEST(Devices, MasksAreTheLibrarysWhereNoRankDoubtsIt) {
+  const auto allowed = [](const std::function<std::string()>& doubt) {
+    fake_gpu(0, {.devices = 3, .doubt = doubt});
+    std::mutex mutex;
+    int count = 0;
+    run_ranks(3, [&](Communicator& comm) {
+      Stream stream({DeviceType::kCuda, comm.rank()}, Stream::Mode::kInline);
+      WithStream with(stream);
+      agree_on_masks(comm, DType::kBFloat16);
+      std::lock_guard lock(mutex);
+      count += stream.device_queue()->allows_masks();
+    });
+    return count;
+  };
+  EXPECT_EQ(allowed([] { return std::string(); }), 3);
+  std::atomic<int> asked = 0;
+  EXPECT_EQ(allowed([&] { return std::string(asked++ == 1 ? "other bits" : ""); }), 0);
+  EXPECT_EQ(asked, 3);
+  fake_gpu();
+  run_ranks(2, [](Communicator& comm) { agree_on_masks(comm, DType::kBFloat16); });  // CPUs: nothing to agree on
 }
 
 // Ranks as processes, on machines of their own; here only what they tell each other.

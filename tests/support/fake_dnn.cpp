@@ -1,5 +1,6 @@
 #include "tests/support/fake_dnn.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -7,6 +8,7 @@
 #include "core/base/partition.h"
 #include "core/device/thread_pool.h"
 #include "core/kernels/kernels.h"
+#include "core/kernels/stage.h"
 
 struct cudnnContext {
   bool has_stream = false;
@@ -109,6 +111,52 @@ AttentionArgs attention_args(const Node& q, const Node& k, const Attention_attri
   return a;
 }
 
+// What a table that is added to the scores says, in the kernels' words: the documents and the length of each sample.
+class Mask {
+ public:
+  Mask(const Pointers& pointers, const Node& node, AttentionArgs& a) {
+    if (!node) return;
+    const int64_t queries = node->dim[2], keys = node->dim[3];
+    check(node->dim[0] == a.batch && node->dim[1] == 1 && queries == a.time && keys == a.key_time(), "another mask");
+    const auto* const table = static_cast<const char*>(at(pointers, node));
+    const auto seen = [&](int64_t sample, int64_t query, int64_t key) {
+      const int64_t i = sample * node->stride[0] + query * node->stride[2] + key;
+      const double value = lockstep::load_element<double>(table, type_of(node->type), i);
+      if (value != 0 && !(value <= -60000 && value > -1e31)) fake_dnn().misuse.push_back(str("a mask of ", value));
+      return value == 0;
+    };
+    for (int64_t s = 0; s < a.batch; ++s) {
+      int32_t length = 0;
+      for (int64_t k = 0; k < keys; ++k) length += keys == queries ? seen(s, k, k) : seen(s, 0, k);
+      lengths_.push_back(length);
+      for (int64_t q = 0; q < queries; ++q) {
+        int32_t first = 0;  // of one document all see the same first key
+        while (first < keys - 1 && !seen(s, q, first)) ++first;
+        documents_.push_back(first);
+      }
+      for (int64_t q = 0; q < queries; ++q)
+        for (int64_t k = 0; k < keys; ++k) {
+          const bool same = length < keys || document(s * queries + q) == document(s * queries + k);
+          if (seen(s, q, k) != (same && k < length)) fake_dnn().misuse.push_back("a mask of neither kind");
+        }
+    }
+    const bool has_lengths = std::any_of(lengths_.begin(), lengths_.end(), [&](int32_t l) { return l < keys; });
+    if (fake_dnn().ignores_masks) return;
+    if (has_lengths) a.lengths = lengths_.data();
+    else if (keys == queries) a.documents = documents_.data();
+  }
+
+ private:
+  int32_t document(int64_t i) const { return documents_[static_cast<size_t>(i)]; }
+
+  std::vector<int32_t> lengths_, documents_;
+};
+
+// A wrong bit in the first element, where a test plants one.
+void spoil(void* data) {
+  if (fake_dnn().spoils_next && --fake_dnn().spoils_next == 0) *static_cast<char*>(data) ^= 1;
+}
+
 // Sizes in cuDNN's order: images, channels, height, width.
 ConvArgs conv_args(const Node& x, const Node& weight, const Node& y, const Sizes& padding, const Sizes& stride,
                    const Sizes& dilation) {
@@ -174,14 +222,16 @@ Node Graph::conv_wgrad(Node dy, Node x, Conv_wgrad_attributes how) {
 }
 
 std::array<Node, 2> Graph::sdpa(Node q, Node k, Node v, SDPA_attributes how) {
-  name_ = str("attention by ", name_of(how.implementation));
+  name_ = str(how.bias ? "masked " : "", "attention by ", name_of(how.implementation));
   const auto y = std::make_shared<Tensor_attributes>(), stats = std::make_shared<Tensor_attributes>();
   work_ = [q, k, v, how, y, stats](const Pointers& pointers) {
     AttentionArgs a = attention_args(q, k, how);
     a.q = rows_of(pointers, q), a.k = rows_of(pointers, k), a.v = rows_of(pointers, v);
+    const Mask mask(pointers, how.bias, a);
     DenseRows out(pointers, y);
     a.y = out.data(), a.lse = pointers.at(stats->uid);
     on_cpu(lockstep::kernels().attention, a);
+    spoil(a.y);
     out.write();
   };
   return {y, stats};
@@ -189,7 +239,7 @@ std::array<Node, 2> Graph::sdpa(Node q, Node k, Node v, SDPA_attributes how) {
 
 std::array<Node, 3> Graph::sdpa_backward(Node q, Node k, Node v, Node y, Node dy, Node stats,
                                          SDPA_backward_attributes how) {
-  name_ = "attention's gradient";
+  name_ = how.bias ? "masked attention's gradient" : "attention's gradient";
   std::array<Node, 3> out;
   for (Node& gradient : out) gradient = std::make_shared<Tensor_attributes>();
   if (how.deterministic)
@@ -199,6 +249,7 @@ std::array<Node, 3> Graph::sdpa_backward(Node q, Node k, Node v, Node y, Node dy
     AttentionArgs a = attention_args(q, k, how);
     a.q = rows_of(pointers, q), a.k = rows_of(pointers, k), a.v = rows_of(pointers, v);
     a.dq = rows_of(pointers, out[0]), a.dk = rows_of(pointers, out[1]), a.dv = rows_of(pointers, out[2]);
+    const Mask mask(pointers, how.bias, a);
     DenseRows result(pointers, y), gradient(pointers, dy);
     result.read(), gradient.read();
     a.y = result.data(), a.dy = gradient.data(), a.lse = at(pointers, stats);

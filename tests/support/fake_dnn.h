@@ -13,6 +13,8 @@ namespace lockstep::testing {
 struct FakeDnn {
   size_t version = CUDNN_VERSION;
   std::set<std::string> refused = {};  // descriptions of graphs, of which none can be built: see FakeDnn::built
+  bool ignores_masks = false;          // a library that is wrong
+  int spoils_next = 0;                 // the so manieth attention from now on has a wrong bit; 0: none
 
   // Seen.
   int handles = 0, made = 0;             // alive, and made ever

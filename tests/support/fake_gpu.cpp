@@ -103,6 +103,7 @@ class FakeGpu final : public DeviceBackend {
                ? "attention of 1 x 2 x 3 x 4, bf16: kernels of our own, as cuDNN has none: no engine\n"
                : "";
   }
+  std::string doubt_of_masks(DeviceQueue&, DType) override { return limits.doubt ? limits.doubt() : ""; }
   int count() const override { return limits.devices; }
   DeviceProperties properties(int index) const override {
     return {"Fake GPU", "cpu", str("0000:0", index, ":00.0"), str("GPU-", index), 1, limits.memory_bytes};

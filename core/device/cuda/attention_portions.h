@@ -1,4 +1,4 @@
-// What attention's gradient takes at once: all of a batch, some of its samples, or some heads of one. Plain functions,
+// What attention by cuDNN takes at once: all of a batch, some of its samples, or some heads of one. Plain functions,
 // which know nothing of cuDNN.
 #pragma once
 
@@ -15,11 +15,16 @@ struct HeadGroup : AttentionArgs {
 };
 inline HeadGroup all_heads(const AttentionArgs& a) { return {a, a.heads * a.dim}; }
 
-// How many bytes the deterministic gradient may keep for the scores that it takes at once. Not const for tests.
+// How many bytes the deterministic gradient may keep for the scores that it takes at once, and a mask may take. Not
+// const for tests.
 int64_t& attention_score_bytes();
 
-// Portions that cover the batch: as even as can be, so that few shapes arise, each beginning at addresses of 16 bytes
-// where the whole does. A head of queries is never without its keys' head, and one of these never divided.
+// Portions for the forward pass, whose masks fit: some samples each, at least one.
+std::vector<HeadGroup> masked_portions(const AttentionArgs& a);
+
+// Portions of the gradient that cover the batch: as even as can be, so that few shapes arise, each beginning at
+// addresses of 16 bytes where the whole does. A head of queries is never without its keys' head, and one of these never
+// divided.
 std::vector<HeadGroup> backward_portions(const AttentionArgs& a);
 
 }  // namespace lockstep::cuda

@@ -13,6 +13,7 @@
 #include "core/device/cuda/architectures.h"
 #include "core/device/cuda/choices.h"
 #include "core/device/cuda/kernels.h"
+#include "core/device/cuda/mask_proof.h"
 #include "core/device/cuda/queue.h"
 #include "core/device/cuda/switches.h"
 #include "core/device/cuda/version.h"
@@ -130,6 +131,9 @@ class CudaBackend final : public DeviceBackend {
   std::shared_ptr<DeviceQueue> make_queue(int index, bool high_priority) override {
     const Gpu& on = gpu(index);
     return std::make_shared<CudaQueue>(on.events, on.table, scratch_, on.properties.processors, high_priority);
+  }
+  std::string doubt_of_masks(DeviceQueue& queue, DType dtype) override {
+    return cuda::doubt_of_masks(static_cast<CudaQueue&>(queue), dtype);
   }
 
  private:

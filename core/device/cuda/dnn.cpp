@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "core/base/partition.h"
+#include "core/device/cuda/attention_mask.h"
 #include "core/device/cuda/attention_portions.h"
 #include "core/device/cuda/choices.h"
 #include "core/device/cuda/idle_handles.h"
@@ -28,9 +29,7 @@ using fe::graph::Tensor_attributes;
 using Node = std::shared_ptr<Tensor_attributes>;
 using Sizes = std::vector<int64_t>;
 
-constexpr int kLibrary = 1, kWorkspaceSlot = 5;
-// Of a convolution. Fixed: a limit that followed the free memory would choose other algorithms.
-constexpr int64_t kConvWorkspace = int64_t(256) << 20;
+constexpr int kLibrary = 1, kMaskSlot = 2, kWorkspaceSlot = 5;
 bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 bool is_narrow(DType t) { return t == DType::kBFloat16 || t == DType::kFloat16; }
 
@@ -68,7 +67,7 @@ struct KeyHash {
 };
 
 // Names of a graph's tensors.
-enum Name : int64_t { kX = 1, kWeight, kY, kBias, kQ, kK, kV, kDy, kStats, kDq, kDk, kDv };
+enum Name : int64_t { kX = 1, kWeight, kY, kBias, kQ, kK, kV, kMask, kDy, kStats, kDq, kDk, kDv };
 using Pointers = std::unordered_map<int64_t, void*>;
 
 struct Plan {
@@ -384,20 +383,32 @@ int64_t bytes_of(const AttentionArgs& a, int64_t stride, const HeadSizes& s) {
 Sizes stats_sizes(const AttentionArgs& a) { return {a.batch, a.heads, a.time, 1}; }
 Sizes stats_strides(const AttentionArgs& a) { return {a.heads * a.time, a.time, 1, 1}; }
 
-// What both directions share; a window counts the query's own key, as ours does.
+bool has_mask(const AttentionArgs& a) { return a.documents || a.lengths; }
+
+// What both directions share; a window counts the query's own key, as ours does. Documents and lengths are a table that
+// is added to the scores. cuDNN's ragged layout is not used: on sm_80 its gradient cannot be deterministic, and on
+// sm_90 it asks for the scores of each document at the full length of a row.
 template <class Attributes>
-Attributes masked(const AttentionArgs& a) {
+Attributes masked(Graph& graph, const AttentionArgs& a) {
   Attributes out;
   out.set_causal_mask(a.causal).set_attn_scale(static_cast<float>(a.scale));
   if (a.window > 0) out.set_sliding_window_length(narrow<int>(a.window));
+  const int64_t row = mask_stride(a), sample = a.time * row;
+  if (has_mask(a))
+    out.set_bias(graph.tensor(Tensor_attributes()
+                                  .set_uid(kMask)
+                                  .set_dim({a.batch, 1, a.time, a.key_time()})
+                                  .set_stride({sample, sample, row, 1})
+                                  .set_data_type(type_of(a.dtype))));
   return out;
 }
 
 void describe_attention(Graph& graph, const HeadGroup& a, fe::AttentionImplementation_t by) {
-  auto [y, stats] = graph.sdpa(graph.tensor(head_attributes(kQ, a, query_sizes(a), a.q.stride)),
-                               graph.tensor(head_attributes(kK, a, key_sizes(a), a.k.stride)),
-                               graph.tensor(head_attributes(kV, a, key_sizes(a), a.v.stride)),
-                               masked<fe::graph::SDPA_attributes>(a).set_generate_stats(true).set_implementation(by));
+  auto [y, stats] =
+      graph.sdpa(graph.tensor(head_attributes(kQ, a, query_sizes(a), a.q.stride)),
+                 graph.tensor(head_attributes(kK, a, key_sizes(a), a.k.stride)),
+                 graph.tensor(head_attributes(kV, a, key_sizes(a), a.v.stride)),
+                 masked<fe::graph::SDPA_attributes>(graph, a).set_generate_stats(true).set_implementation(by));
   make_heads_output(y, kY, a, query_sizes(a), a.width);
   stats->set_output(true)
       .set_uid(kStats)
@@ -418,7 +429,7 @@ void describe_attention_backward(Graph& graph, const HeadGroup& a, bool fast) {
                           graph.tensor(head_attributes(kV, a, key_sizes(a), a.v.stride)),
                           graph.tensor(head_attributes(kY, a, query_sizes(a), a.width)),
                           graph.tensor(head_attributes(kDy, a, query_sizes(a), a.width)), stats,
-                          masked<fe::graph::SDPA_backward_attributes>(a).set_deterministic_algorithm(!fast));
+                          masked<fe::graph::SDPA_backward_attributes>(graph, a).set_deterministic_algorithm(!fast));
   make_heads_output(dq, kDq, a, query_sizes(a), a.dq.stride);
   make_heads_output(dk, kDk, a, key_sizes(a), a.dk.stride);
   make_heads_output(dv, kDv, a, key_sizes(a), a.dv.stride);
@@ -454,13 +465,13 @@ std::string text_of(Kind kind, const AttentionArgs& a) {
   return str(forward ? "attention" : "attention's gradient", " of ", a.batch, " x ", a.time, " x ", a.heads, " x ",
              a.dim, a.kv_heads == a.heads ? "" : str(", ", a.kv_heads, " heads of keys"),
              a.key_time() == a.time ? "" : str(", ", a.key_time(), " keys"),
-             a.window > 0 ? str(", window ", a.window) : "", ", ", a.dtype);
+             a.window > 0 ? str(", window ", a.window) : "", has_mask(a) ? ", masked" : "", ", ", a.dtype);
 }
 
 const Plan& attention_plan(CudaQueue& queue, Kind kind, const HeadGroup& a) {
   const bool fast = queue.is_fast() || switches().fast_attention;
   const auto text = [&] { return str(text_of(kind, a), fast ? ", fast" : ""); };
-  const Key key = key_of(kind, a, fast);
+  const Key key = key_of(kind, a, (fast ? 1 : 0) | (has_mask(a) ? 2 : 0));
   Dnn& dnn = Dnn::of(queue);
   if (kind == Kind::kAttentionBackward)
     return dnn.plan(key, Sums::kAttention, text, [&](Graph& graph) { describe_attention_backward(graph, a, fast); });
@@ -478,14 +489,20 @@ constexpr const char* kReasons[] = {"",
                                     "samples of several lengths",
                                     "queries that follow cached keys",
                                     "dropout by our random numbers",
+                                    "a mask that is too large",
                                     "this type"};
-int reason_of(const AttentionArgs& a) {
-  return a.documents ? 1 : a.lengths ? 2 : a.starts ? 3 : a.drop_probability > 0 ? 4 : is_narrow(a.dtype) ? 0 : 5;
+int reason_of(const CudaQueue& queue, const AttentionArgs& a) {
+  if (!is_narrow(a.dtype)) return 6;
+  if (a.starts) return 3;
+  if (a.drop_probability > 0) return 4;
+  if (!has_mask(a)) return 0;
+  if (!queue.allows_masks()) return a.documents ? 1 : 2;
+  return mask_bytes(a) / a.batch > attention_score_bytes() ? 5 : 0;
 }
 
 // Whether kernels of our own are to serve, which of 16-bit types is an order of magnitude slower: that is said at once.
 bool is_ours(CudaQueue& queue, Kind kind, const HeadGroup& a) {
-  const int reason = reason_of(a);
+  const int reason = reason_of(queue, a);
   if (reason != 0 && is_narrow(a.dtype)) {
     const auto text = [&] { return str(text_of(kind, a), ", with ", kReasons[reason]); };
     Dnn::of(queue).warn_of_ours(key_of(kind, a, reason), text);
@@ -495,6 +512,25 @@ bool is_ours(CudaQueue& queue, Kind kind, const HeadGroup& a) {
 
 bool is_empty(const AttentionArgs& a) { return a.batch * a.time * a.heads * a.dim == 0; }
 
+// Adds the mask of these samples, if they have one, to what a graph is given.
+void add_mask(CudaQueue& queue, const HeadGroup& a, Pointers& pointers) {
+  if (!has_mask(a)) return;
+  pointers[kMask] = queue.scratch_memory(kMaskSlot, mask_bytes(a));
+  attention_mask(queue, a, pointers[kMask]);
+}
+
+void run_forward(CudaQueue& queue, const Plan& plan, const HeadGroup& a) {
+  const int64_t bytes = a.batch * a.time * a.width * size_of(a.dtype);
+  const auto [q, k, v] = aligned_inputs<3>(queue, {{{a.q.data, bytes_of(a, a.q.stride, query_sizes(a))},
+                                                    {a.k.data, bytes_of(a, a.k.stride, key_sizes(a))},
+                                                    {a.v.data, bytes_of(a, a.v.stride, key_sizes(a))}}});
+  void* const y = aligned_out(queue, a.y, bytes, 1);
+  Pointers pointers{{kQ, q}, {kK, k}, {kV, v}, {kY, y}, {kStats, a.lse}};
+  add_mask(queue, a, pointers);
+  Dnn::of(queue).run(queue, plan, pointers, "attention");
+  if (y != a.y) queue.copy(a.y, y, bytes);
+}
+
 void run_backward(CudaQueue& queue, const Plan& plan, const HeadGroup& a) {
   const auto [q, k, v, y, dy] = aligned_inputs<5>(queue, {{{a.q.data, bytes_of(a, a.q.stride, query_sizes(a))},
                                                            {a.k.data, bytes_of(a, a.k.stride, key_sizes(a))},
@@ -503,17 +539,22 @@ void run_backward(CudaQueue& queue, const Plan& plan, const HeadGroup& a) {
                                                            {a.dy, bytes_of(a, a.width, query_sizes(a))}}});
   check(is_aligned(a.dq.data) && is_aligned(a.dk.data) && is_aligned(a.dv.data),
         "attention's gradient into memory that is not aligned to 16 bytes");  // the operation allocates it
-  Dnn::of(queue).run(queue, plan,
-                     {{kQ, q},
-                      {kK, k},
-                      {kV, v},
-                      {kY, y},
-                      {kDy, dy},
-                      {kStats, a.lse},
-                      {kDq, a.dq.data},
-                      {kDk, a.dk.data},
-                      {kDv, a.dv.data}},
-                     "attention's gradient");
+  Pointers pointers{{kQ, q},         {kK, k},          {kV, v},          {kY, y},         {kDy, dy},
+                    {kStats, a.lse}, {kDq, a.dq.data}, {kDk, a.dk.data}, {kDv, a.dv.data}};
+  add_mask(queue, a, pointers);
+  Dnn::of(queue).run(queue, plan, pointers, "attention's gradient");
+}
+
+// All portions by cuDNN, or nothing where it has no plan of one.
+using RunPortion = void (*)(CudaQueue&, const Plan&, const HeadGroup&);
+bool run_all(CudaQueue& queue, Kind kind, const std::vector<HeadGroup>& portions, RunPortion run) {
+  std::vector<const Plan*> plans;
+  for (const HeadGroup& portion : portions) {
+    plans.push_back(&attention_plan(queue, kind, portion));
+    if (!plans.back()->graph) return false;
+  }
+  for (size_t i = 0; i < portions.size(); ++i) run(queue, *plans[i], portions[i]);
+  return true;
 }
 
 }  // namespace
@@ -564,33 +605,57 @@ void conv_backward_weight(Parallel& parallel, const ConvArgs& a) {
   patch_conv_backward_weight(parallel, a);
 }
 
-void attention(Parallel& parallel, const AttentionArgs& args) {
-  if (is_empty(args)) return;
+void attention(Parallel& parallel, const AttentionArgs& a) {
+  if (is_empty(a)) return;
   CudaQueue& queue = cuda_queue(parallel);
-  const HeadGroup a = all_heads(args);
-  if (is_ours(queue, Kind::kOurAttention, a)) return tiled_attention(parallel, a);
-  const Plan& plan = attention_plan(queue, Kind::kAttention, a);
-  if (!plan.graph) return tiled_attention(parallel, a);
-  const int64_t bytes = a.batch * a.time * a.width * size_of(a.dtype);
-  const auto [q, k, v] = aligned_inputs<3>(queue, {{{a.q.data, bytes_of(a, a.q.stride, query_sizes(a))},
-                                                    {a.k.data, bytes_of(a, a.k.stride, key_sizes(a))},
-                                                    {a.v.data, bytes_of(a, a.v.stride, key_sizes(a))}}});
-  void* const y = aligned_out(queue, a.y, bytes, 1);
-  Dnn::of(queue).run(queue, plan, {{kQ, q}, {kK, k}, {kV, v}, {kY, y}, {kStats, a.lse}}, "attention");
-  if (y != a.y) queue.copy(a.y, y, bytes);
+  if (is_ours(queue, Kind::kOurAttention, all_heads(a))) return tiled_attention(parallel, a);
+  const std::vector<HeadGroup> portions = has_mask(a) ? masked_portions(a) : std::vector{all_heads(a)};
+  if (!run_all(queue, Kind::kAttention, portions, run_forward)) tiled_attention(parallel, a);
 }
 
 void attention_backward(Parallel& parallel, const AttentionArgs& a) {
   if (is_empty(a)) return;
   CudaQueue& queue = cuda_queue(parallel);
   if (is_ours(queue, Kind::kOurAttentionBackward, all_heads(a))) return tiled_attention_backward(parallel, a);
-  const std::vector<HeadGroup> groups = backward_portions(a);
-  std::vector<const Plan*> plans;
-  for (const HeadGroup& group : groups) {
-    plans.push_back(&attention_plan(queue, Kind::kAttentionBackward, group));
-    if (!plans.back()->graph) return tiled_attention_backward(parallel, a);
-  }
-  for (size_t i = 0; i < groups.size(); ++i) run_backward(queue, *plans[i], groups[i]);
+  if (!run_all(queue, Kind::kAttentionBackward, backward_portions(a), run_backward))
+    tiled_attention_backward(parallel, a);
+}
+
+namespace {
+
+template <class... Describe>
+PlanThere plan_on(const CardForPlans& card, Sums sums, Describe... describe) {
+  auto properties = std::make_shared<fe::DeviceProperties>();
+  fe::error_t known = properties->deserialize({card.properties.begin(), card.properties.end()});
+  require(known.is_good(), ExitCode::kDevice, "cuDNN does not take these properties of a card: ", known.get_message());
+  PlanThere out;
+  const Plan plan = build(nullptr, sums, out.how, [&](Graph& graph) {
+    graph.set_device_properties(properties).set_sm_version(card.architecture);
+    describe(graph);
+  }...);
+  out.found = plan.graph != nullptr, out.workspace = plan.workspace;
+  return out;
+}
+
+}  // namespace
+
+PlanThere attention_plan_on(const CardForPlans& card, const AttentionArgs& args, bool gradient) {
+  const HeadGroup a = all_heads(args);
+  if (gradient)
+    return plan_on(card, Sums::kAttention,
+                   [&](Graph& graph) { describe_attention_backward(graph, a, /*fast=*/false); });
+  const auto by = [&](fe::AttentionImplementation_t which) {
+    return [&a, which](Graph& graph) { describe_attention(graph, a, which); };
+  };
+  return plan_on(card, Sums::kAttention, by(fe::AttentionImplementation_t::AUTO),
+                 by(fe::AttentionImplementation_t::COMPOSITE));
+}
+
+PlanThere conv_plan_on(const CardForPlans& card, const ConvArgs& a, ConvPart part) {
+  constexpr Kind kKinds[] = {Kind::kConv, Kind::kConvWithBias, Kind::kConvBackwardInput, Kind::kConvBackwardWeight};
+  const Sums sums = is_narrow(a.x_dtype) ? Sums::kProducts : Sums::kFp32Products;
+  return plan_on(card, sums,
+                 [&](Graph& graph) { describe_conv(graph, kKinds[static_cast<size_t>(part)], a, a.x_dtype); });
 }
 
 }  // namespace lockstep::cuda

@@ -8,6 +8,8 @@
 // of its inputs before it is added to, or stored in, a wider one.
 #pragma once
 
+#include <string>
+
 #include "core/kernels/args.h"
 #include "core/kernels/parallel.h"
 
@@ -20,5 +22,22 @@ void conv_backward_input(Parallel& queue, const ConvArgs& a);
 void conv_backward_weight(Parallel& queue, const ConvArgs& a);
 void attention(Parallel& queue, const AttentionArgs& a);
 void attention_backward(Parallel& queue, const AttentionArgs& a);
+
+// Of a card that need not be here: what cuDNN would do there. The card in cuDNN's own JSON of a device's properties
+// (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), from cuDNN 9.8 on.
+struct CardForPlans {
+  std::string properties;
+  int architecture = 0;  // 90 is sm_90
+};
+struct PlanThere {
+  bool found = false;  // false: kernels of our own would serve
+  int64_t workspace = 0;
+  std::string how;  // the engine's name, or why there is none
+};
+PlanThere attention_plan_on(const CardForPlans& card, const AttentionArgs& a, bool gradient);
+enum class ConvPart { kForward, kForwardWithBias, kInputGradient, kWeightGradient };
+PlanThere conv_plan_on(const CardForPlans& card, const ConvArgs& a, ConvPart part);
+// That a convolution may take. Fixed: a limit that followed the free memory would choose other algorithms.
+constexpr int64_t kConvWorkspace = int64_t(256) << 20;
 
 }  // namespace lockstep::cuda

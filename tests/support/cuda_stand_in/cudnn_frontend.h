@@ -52,6 +52,10 @@ class [[nodiscard]] error_t {
   std::string message_;
 };
 
+struct DeviceProperties {
+  error_t deserialize(const std::vector<uint8_t>&) { return {}; }
+};
+
 namespace graph {
 
 using Sizes = std::vector<int64_t>;
@@ -89,6 +93,7 @@ struct Pointwise_attributes {
 };
 
 struct Attention_attributes {
+  std::shared_ptr<Tensor_attributes> bias = nullptr;
   bool causal = false, stats = false, deterministic = false;
   float scale = 1;
   int window = 0;
@@ -99,6 +104,7 @@ struct Attention_setters : Attention_attributes {
   Self& set_causal_mask(bool value) { return causal = value, self(); }
   Self& set_attn_scale(float value) { return scale = value, self(); }
   Self& set_sliding_window_length(int value) { return window = value, self(); }
+  Self& set_bias(std::shared_ptr<Tensor_attributes> value) { return bias = std::move(value), self(); }
 
  protected:
   Self& self() { return static_cast<Self&>(*this); }
@@ -117,6 +123,8 @@ class Graph {
  public:
   Graph& set_intermediate_data_type(DataType_t) { return *this; }
   Graph& set_compute_data_type(DataType_t) { return *this; }
+  Graph& set_device_properties(std::shared_ptr<const DeviceProperties>) { return *this; }
+  Graph& set_sm_version(int32_t) { return *this; }
   Graph& deselect_numeric_notes(const std::vector<NumericalNote_t>& notes);
   Graph& deselect_workspace_greater_than(int64_t bytes);
 
