@@ -639,6 +639,8 @@ PlanThere plan_on(const CardForPlans& card, Sums sums, Describe... describe) {
 
 }  // namespace
 
+bool takes_card_for_plans() { return cudnnGetVersion() >= 90800; }
+
 PlanThere attention_plan_on(const CardForPlans& card, const AttentionArgs& args, bool gradient) {
   const HeadGroup a = all_heads(args);
   if (gradient)

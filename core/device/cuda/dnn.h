@@ -24,7 +24,8 @@ void attention(Parallel& queue, const AttentionArgs& a);
 void attention_backward(Parallel& queue, const AttentionArgs& a);
 
 // Of a card that need not be here: what cuDNN would do there. The card in cuDNN's own JSON of a device's properties
-// (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), from cuDNN 9.8 on.
+// (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), which this cuDNN may be too old for.
+bool takes_card_for_plans();
 struct CardForPlans {
   std::string properties;
   int architecture = 0;  // 90 is sm_90
