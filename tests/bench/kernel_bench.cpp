@@ -2,6 +2,8 @@
 // passes.
 #include <benchmark/benchmark.h>
 
+#include <cmath>
+
 #include "core/kernels/kernels.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
@@ -76,6 +78,32 @@ void Attention(benchmark::State& state) {
   }
 }
 BENCHMARK(Attention)->Args({12, 64, 4, 32})->Args({8, 256, 6, 64})->Args({1, 1024, 12, 64})->UseRealTime();
+
+// Causal attention alone, on one thread. Arguments: time, width of a head, and the part: 0 forward, 1 backward. The rate
+// counts a query's products with the keys that it sees, and no others.
+void AttentionOfOneThread(benchmark::State& state) {
+  Stream stream(Device{}, Stream::Mode::kInline, 1);
+  WithStream with(stream);
+  const int64_t time = state.range(0), dim = state.range(1), heads = 8, tokens = 16384 / dim / 4;
+  AttentionArgs a;
+  a.batch = std::max<int64_t>(1, tokens / time), a.time = time, a.heads = a.kv_heads = heads, a.dim = dim;
+  a.scale = 1 / std::sqrt(static_cast<double>(dim));
+  const Tensor qkv = filled({a.batch, time, 3 * heads * dim}), dy = filled({a.batch, time, heads * dim}),
+               dqkv = Tensor::zeros(qkv.shape()), y = Tensor::zeros(dy.shape()),
+               lse = Tensor::zeros({a.batch, heads, time});
+  a.unpack(qkv.write(), dqkv.write());
+  a.y = y.write(), a.dy = dy.write(), a.lse = lse.write();
+  const auto forward = [](Parallel& p, const AttentionArgs& args) { kernels(p).attention(p, args); };
+  const auto backward = [](Parallel& p, const AttentionArgs& args) { kernels(p).attention_backward(p, args); };
+  raw::launch(forward, a);
+  for (auto _ : state) state.range(2) == 0 ? raw::launch(forward, a) : raw::launch(backward, a);
+  const double pairs = static_cast<double>(a.batch * heads * time * (time + 1) / 2);
+  state.counters["flops"] = benchmark::Counter((state.range(2) == 0 ? 4 : 10) * static_cast<double>(dim) * pairs,
+                                               benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(AttentionOfOneThread)
+    ->ArgsProduct({{64, 256, 1024, 2048}, {32, 64, 128}, {0, 1}})
+    ->UseRealTime();
 
 // Forward and backward. Arguments: images, extent, channels in, channels out.
 // Arguments: images, their height and width, channels in and out, size of the kernel, and the part: 0 forward, 1 the
