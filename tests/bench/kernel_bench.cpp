@@ -3,6 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include <cmath>
+#include <set>
 
 #include "core/kernels/kernels.h"
 #include "core/ops/ops.h"
@@ -13,25 +14,28 @@ namespace {
 
 Tensor filled(const Shape& shape, DType dtype = DType::kFloat32) { return Tensor::full(shape, 0.01, dtype); }
 
-// Arguments: m, n, k, and which operand is transposed: 0 Y = X W^T, 1 dX = dY W, 2 dW = dY^T X.
+// Arguments: m, n, k, which operand is transposed: 0 Y = X W^T, 1 dX = dY W, 2 dW = dY^T X, 3 dW += dY^T X, and
+// threads.
 void gemm(benchmark::State& state, DType dtype) {
   const int64_t m = state.range(0), n = state.range(1), k = state.range(2), form = state.range(3),
                 threads = state.range(4);
   Stream stream(Device{}, Stream::Mode::kInline, static_cast<int>(threads));
   WithStream with(stream);
-  Tensor a = form == 2 ? filled({k, m}, dtype).transpose(0, 1) : filled({m, k}, dtype);
+  Tensor a = form >= 2 ? filled({k, m}, dtype).transpose(0, 1) : filled({m, k}, dtype);
   Tensor b = form == 0 ? filled({n, k}, dtype).transpose(0, 1) : filled({k, n}, dtype);
-  Tensor c = Tensor::empty({m, n}, form == 2 ? DType::kFloat32 : dtype);  // gradients of weights are fp32
-  for (auto _ : state) raw::gemm(c, a, b);
+  Tensor c = Tensor::zeros({m, n}, form >= 2 ? DType::kFloat32 : dtype);  // gradients of weights are fp32
+  for (auto _ : state) raw::gemm(c, a, b, {}, /*accumulate=*/form == 3);
   state.counters["GF/s"] =
       benchmark::Counter(2e-9 * static_cast<double>(m * n * k), benchmark::Counter::kIsIterationInvariantRate);
 }
 void gemm_shapes(benchmark::internal::Benchmark* b) {
-  const int64_t shapes[][3] = {{768, 384, 128},  {768, 512, 128},  {2048, 1536, 384},
-                               {256, 3072, 768}, {256, 768, 3072}, {256, 50304, 768}};
+  // Of char, baby, llama (gate and up, down), bert, 124m and its head.
+  const int64_t shapes[][3] = {{768, 384, 128},   {768, 512, 128},   {2048, 1536, 384}, {2048, 1152, 384},
+                               {2048, 1024, 384}, {2048, 384, 1024}, {2048, 768, 256},  {256, 3072, 768},
+                               {256, 768, 3072},  {256, 50304, 768}};
   for (auto& s : shapes)
-    for (int64_t form = 0; form < 3; ++form)
-      for (int64_t threads : {1, 2}) b->Args({s[0], s[1], s[2], form, threads});
+    for (int64_t form = 0; form < 4; ++form)
+      for (const int64_t threads : std::set<int64_t>{1, available_cores()}) b->Args({s[0], s[1], s[2], form, threads});
 }
 void Gemm(benchmark::State& s) { gemm(s, DType::kFloat32); }
 void GemmBf16(benchmark::State& s) { gemm(s, DType::kBFloat16); }
@@ -79,8 +83,8 @@ void Attention(benchmark::State& state) {
 }
 BENCHMARK(Attention)->Args({12, 64, 4, 32})->Args({8, 256, 6, 64})->Args({1, 1024, 12, 64})->UseRealTime();
 
-// Causal attention alone, on one thread. Arguments: time, width of a head, and the part: 0 forward, 1 backward. The rate
-// counts a query's products with the keys that it sees, and no others.
+// Causal attention alone, on one thread. Arguments: time, width of a head, and the part: 0 forward, 1 backward. The
+// rate counts a query's products with the keys that it sees, and no others.
 void AttentionOfOneThread(benchmark::State& state) {
   Stream stream(Device{}, Stream::Mode::kInline, 1);
   WithStream with(stream);
@@ -101,9 +105,7 @@ void AttentionOfOneThread(benchmark::State& state) {
   state.counters["flops"] = benchmark::Counter((state.range(2) == 0 ? 4 : 10) * static_cast<double>(dim) * pairs,
                                                benchmark::Counter::kIsIterationInvariantRate);
 }
-BENCHMARK(AttentionOfOneThread)
-    ->ArgsProduct({{64, 256, 1024, 2048}, {32, 64, 128}, {0, 1}})
-    ->UseRealTime();
+BENCHMARK(AttentionOfOneThread)->ArgsProduct({{64, 256, 1024, 2048}, {32, 64, 128}, {0, 1}})->UseRealTime();
 
 // Forward and backward. Arguments: images, extent, channels in, channels out.
 // Arguments: images, their height and width, channels in and out, size of the kernel, and the part: 0 forward, 1 the

@@ -1,8 +1,9 @@
-# The products' part of scripts/bench, which sources it: kernel_bench and PyTorch on the same shapes, one thread, alternating.
+# The products' part of scripts/bench, which sources it: kernel_bench and PyTorch on the same shapes and threads, alternating.
 # shellcheck shell=bash
-# shellcheck disable=SC2154  # out, rounds, python, root: scripts/bench
+# shellcheck disable=SC2154  # out, rounds, threads, python, root: scripts/bench
 product_bench() {
   rounds=${rounds:-3}
+  if [ "$threads" != 1 ] && [ "$threads" != "$(nproc)" ]; then fail "$exit_usage" "--threads $threads: 1 or $(nproc), all of this machine"; fi
   scripts/install_packages test
   say "building"
   quietly bench-configure cmake --preset cpu-release -DLOCKSTEP_BENCH=ON
@@ -12,16 +13,16 @@ product_bench() {
     say "round $round of $rounds"
     "$root/build/cpu-release/tests/machine_limits" >>"$out/limits"
     # One line a product: its name and 10^9 operations a second.
-    "$root/build/cpu-release/tests/kernel_bench" --benchmark_filter='^Gemm(Bf16)?/.*/1/real_time$' --benchmark_format=csv 2>/dev/null |
+    "$root/build/cpu-release/tests/kernel_bench" --benchmark_filter="^Gemm(Bf16)?/.*/$threads/real_time\$" --benchmark_format=csv 2>/dev/null |
       awk -F, -v round="$round" 'NR == 1 {for (i = 1; i <= NF; i++) if ($i ~ /GF/) g = i; next} /Gemm/ {gsub(/"/, "", $1); sub(/\/real_time/, "", $1); print $1, round, $g}' >>"$out/ours"
-    if "$python" -c 'import torch' 2>/dev/null; then "$python" tests/bench/peers/torch_products.py | awk -F, -v round="$round" '{print $1, round, $2}' >>"$out/theirs"; fi
+    if "$python" -c 'import torch' 2>/dev/null; then "$python" tests/bench/peers/torch_products.py "$threads" | awk -F, -v round="$round" '{print $1, round, $2}' >>"$out/theirs"; fi
   done
   touch "$out/theirs"
   echo
-  echo "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), level $(of_text "$out/limits" isa), one thread, $(date -u +%Y-%m-%d), $rounds alternating rounds, medians; multiply-add peak $(of "$out/limits" fma_gflops_1) GF/s"
+  echo "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), level $(of_text "$out/limits" isa), $threads threads, $(date -u +%Y-%m-%d), $rounds alternating rounds, medians; multiply-add peak $(of "$out/limits" fma_gflops_1) GF/s on one thread, $(of "$out/limits" fma_gflops) on all"
   echo
-  echo "| product, M x N x K | Y = X W^T: ours, PyTorch, ratio | dX = dY W | dW = dY^T X |"
-  echo "|---|---|---|---|"
+  echo "| product, M x N x K | Y = X W^T: ours, PyTorch, ratio | dX = dY W | dW = dY^T X | dW += dY^T X |"
+  echo "|---|---|---|---|---|"
   awk '
     function median(list,   v, n, i, j, t) {
       n = split(list, v, " ")
