@@ -3,6 +3,7 @@
 // (2022). A head of a sample is one task, in the backward pass a head of keys with the heads of queries that share it:
 // sums over query blocks run in order, whatever the threads.
 #include <limits>
+#include <type_traits>
 
 #include "core/kernels/attention_dropout.h"
 #include "core/kernels/gemm_serial.h"
@@ -64,10 +65,27 @@ int64_t score_room(const AttentionArgs& a) {
 inline Matrix transposed(const Matrix& m) { return {m.data, m.dtype, m.col_stride, m.row_stride, m.batch_stride}; }
 
 template <class T>
-void multiply(Parallel& p, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, Matrix c, bool accumulate = false) {
+void multiply(Parallel& p, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, Matrix c, const Stairs& stairs,
+              bool accumulate = false) {
   GemmArgs g;
   g.m = m, g.n = n, g.k = k, g.a = a, g.b = b, g.c = c, g.accumulate = accumulate;
-  gemm_serial<T>(p, g);
+  gemm_serial<T>(p, g, stairs);
+}
+
+// Whether products leave out what causal order makes 0: a query sees no key after itself.
+template <class T>
+bool leaves_out(const AttentionArgs& a) {
+  return a.causal && a.dtype == kTypeOf<T>;
+}
+template <class T>
+Stairs stairs_of(const AttentionArgs& a, int64_t sample, const QueryBlock& block, Stairs::Of of) {
+  return leaves_out<T>(a) ? Stairs{of, block.q0 + a.start(sample) - block.k0} : Stairs{};
+}
+// How much is left out depends on the tiles of a level, and with it whether a sum is -0 or 0: makes both 0.
+template <class T>
+void without_sign(int64_t rows, int64_t cols, T* data, int64_t stride) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t i = 0; i < cols; ++i) data[r * stride + i] += T(0);
 }
 
 template <class T>
@@ -84,10 +102,13 @@ Matrix operand(const AttentionArgs& a, T* scores, int64_t rows, int64_t ld, void
   return {low, a.dtype, ld, 1, 0};
 }
 
-// Folds g(0..n) in 16 lanes and a fixed tree.
+template <class T>
+using Lanes = T[kLanes];
+
+// Folds g(0..n) in 16 lanes.
 template <class T, class G, class Join>
-T lane_fold(int64_t n, T start, G g, Join join) {
-  T lane[kLanes];
+void fold_in_lanes(int64_t n, T start, G g, Join join, Lanes<T>& out) {
+  Lanes<T> lane;
   for (int l = 0; l < kLanes; ++l) lane[l] = start;
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
@@ -95,14 +116,20 @@ T lane_fold(int64_t n, T start, G g, Join join) {
     for (int l = 0; l < kLanes; ++l) lane[l] = join(lane[l], g(i + l));
   }
   for (int l = 0; i + l < n; ++l) lane[l] = join(lane[l], g(i + l));
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int l = 0; l < half; ++l) lane[l] = join(lane[l], lane[l + half]);
-  return lane[0];
+  for (int l = 0; l < kLanes; ++l) out[l] = lane[l];
 }
 
-template <class T, class G>
-T lane_sum(int64_t n, G g) {
-  return lane_fold<T>(n, T(0), g, [](T a, T b) { return a + b; });
+// The lanes of each row in a fixed tree. Rows by rows, so that none waits for another's.
+template <class T, class Join>
+void fold_lanes(int64_t rows, Lanes<T>* lanes, Join join, T* out) {
+  const auto level = [&](auto half) {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int l = 0; l < half; ++l) lanes[r][l] = join(lanes[r][l], lanes[r][l + half]);
+  };
+  level(std::integral_constant<int, 8>());
+  level(std::integral_constant<int, 4>());
+  level(std::integral_constant<int, 2>());
+  for (int64_t r = 0; r < rows; ++r) out[r] = join(lanes[r][0], lanes[r][1]);
 }
 
 // The factors of keys [first, end) for one query, into factors[0 .. end - first). Many numbers are drawn at once, so
@@ -128,9 +155,62 @@ void drop_factors(const AttentionArgs& a, int64_t item, int64_t query, int64_t f
   }
 }
 
+// Turns a block's scores into probabilities, of dropped keys 0 and of the others times their factor; `lse`: of its
+// rows. In passes over the rows, so that a row's sums do not wait for those of the row before. `room`: for one row.
+template <class T>
+void softmax(const AttentionArgs& a, int64_t item, const QueryBlock& block, T* scores, void* room, T* lse) {
+  const auto [q0, rows, k0, keys, ld] = block;
+  const T scale = static_cast<T>(a.scale);
+  const int64_t sample = item / a.heads;
+  Lanes<T> lanes[kQueries];
+  T max[kQueries], sum[kQueries];
+  int64_t before[kQueries], seen[kQueries];
+  const auto larger = [](T x, T y) { return y > x ? y : x; };
+  for (int64_t r = 0; r < rows; ++r) {
+    T* s = scores + r * ld;
+    before[r] = a.first_key(sample, q0 + r) - k0, seen[r] = a.end_key(sample, q0 + r) - k0;
+    // Keys that it does not see have no weight: so a row is folded in whole lanes.
+    const int64_t n = whole_lanes(seen[r]);
+    for (int64_t i = 0; i < before[r]; ++i) s[i] = -std::numeric_limits<T>::infinity();
+    for (int64_t i = seen[r]; i < n; ++i) s[i] = -std::numeric_limits<T>::infinity();
+    if (a.documents)
+      for (int64_t i = before[r]; i < seen[r]; ++i)
+        if (!a.in_document(sample, q0 + r, k0 + i)) s[i] = -std::numeric_limits<T>::infinity();
+    fold_in_lanes<T>(
+        n, s[0], [&](int64_t i) { return s[i]; }, larger, lanes[r]);
+  }
+  fold_lanes<T>(rows, lanes, larger, max);
+  const auto add = [](T x, T y) { return x + y; };
+  for (int64_t r = 0; r < rows; ++r) {
+    T* s = scores + r * ld;
+    const T most = max[r];
+    fold_in_lanes<T>(
+        whole_lanes(seen[r]), T(0),
+        [&](int64_t i) {
+          T e = exp_of((s[i] - most) * scale);
+          s[i] = e;
+          return e;
+        },
+        add, lanes[r]);
+  }
+  fold_lanes<T>(rows, lanes, add, sum);
+  for (int64_t r = 0; r < rows; ++r) {
+    T* s = scores + r * ld;
+    const int64_t n = whole_lanes(seen[r]);
+    const T inverse = T(1) / sum[r];
+    for (int64_t i = 0; i < n; ++i) s[i] *= inverse;
+    for (int64_t i = n; i < ld; ++i) s[i] = T(0);
+    if (a.drop_probability > 0) {
+      T* const factors = static_cast<T*>(room);
+      drop_factors(a, item, q0 + r, k0 + before[r], k0 + seen[r], factors);
+      for (int64_t i = before[r]; i < seen[r]; ++i) s[i] *= factors[i - before[r]];
+    }
+  }
+  for (int64_t r = 0; r < rows; ++r) lse[r] = max[r] * scale + log_of(sum[r]);
+}
+
 template <class T>
 void forward_in(Parallel& parallel, const AttentionArgs& a) {
-  const T scale = static_cast<T>(a.scale);
   auto body = [&](int64_t begin, int64_t end) {
     const int64_t room = score_room(a);
     T* scores = static_cast<T*>(parallel.scratch(kScores, room * static_cast<int64_t>(sizeof(T) + sizeof(uint16_t))));
@@ -142,62 +222,44 @@ void forward_in(Parallel& parallel, const AttentionArgs& a) {
         const QueryBlock block(a, sample, from);
         const auto [q0, rows, k0, keys, ld] = block;
         const Matrix k = block_of(h.k, k0, 0), v = block_of(h.v, k0, 0);
-        multiply<T>(parallel, rows, keys, a.dim, block_of(h.q, q0, 0), transposed(k), dense(scores, ld));
-        for (int64_t r = 0; r < rows; ++r) {
-          T* s = scores + r * ld;
-          // Keys that it does not see have no weight: so a row is folded in whole lanes.
-          const int64_t before = a.first_key(sample, q0 + r) - k0, seen = a.end_key(sample, q0 + r) - k0,
-                        n = whole_lanes(seen);
-          for (int64_t i = 0; i < before; ++i) s[i] = -std::numeric_limits<T>::infinity();
-          for (int64_t i = seen; i < n; ++i) s[i] = -std::numeric_limits<T>::infinity();
-          if (a.documents)
-            for (int64_t i = before; i < seen; ++i)
-              if (!a.in_document(sample, q0 + r, k0 + i)) s[i] = -std::numeric_limits<T>::infinity();
-          const T max = lane_fold<T>(
-              n, s[0], [&](int64_t i) { return s[i]; }, [](T a, T b) { return b > a ? b : a; });
-          const T sum = lane_sum<T>(n, [&](int64_t i) {
-            T e = exp_of((s[i] - max) * scale);
-            s[i] = e;
-            return e;
-          });
-          const T inverse = T(1) / sum;
-          for (int64_t i = 0; i < n; ++i) s[i] *= inverse;
-          for (int64_t i = n; i < ld; ++i) s[i] = T(0);
-          if (a.drop_probability > 0) {
-            T* const factors = static_cast<T*>(low);  // free until the product
-            drop_factors(a, item, q0 + r, k0 + before, k0 + seen, factors);
-            for (int64_t i = before; i < seen; ++i) s[i] *= factors[i - before];
-          }
-          h.lse[q0 + r] = max * scale + log_of(sum);
-        }
-        multiply<T>(parallel, rows, a.dim, keys, operand(a, scores, rows, ld, low), v, block_of(h.y, q0, 0));
+        multiply<T>(parallel, rows, keys, a.dim, block_of(h.q, q0, 0), transposed(k), dense(scores, ld),
+                    stairs_of<T>(a, sample, block, Stairs::Of::kColumns));
+        softmax<T>(a, item, block, scores, low, h.lse + q0);
+        const Matrix y = block_of(h.y, q0, 0);
+        multiply<T>(parallel, rows, a.dim, keys, operand(a, scores, rows, ld, low), v, y,
+                    stairs_of<T>(a, sample, block, Stairs::Of::kDepth));
+        if (leaves_out<T>(a)) without_sign(rows, a.dim, static_cast<T*>(y.data), y.row_stride);
       }
     }
   };
   parallel.run(a.batch * a.heads, 1, body);
 }
 
-// Room for one row.
+// Of each row of a block: the sum of the products of its result and that one's gradient. `y`, `dy`: room for one row.
 template <class T>
-struct RowRoom {
-  T *y, *dy, *factors;
-};
+void find_deltas(const AttentionArgs& a, const Head<T>& h, const QueryBlock& block, T* y, T* dy, T* deltas) {
+  Lanes<T> lanes[kQueries];
+  const auto add = [](T x, T y) { return x + y; };
+  for (int64_t r = 0; r < block.rows; ++r) {
+    load_run<T>(h.y.data, h.y.dtype, (block.q0 + r) * h.y.row_stride, 1, a.dim, y);
+    load_run<T>(h.dy.data, h.dy.dtype, (block.q0 + r) * h.dy.row_stride, 1, a.dim, dy);
+    fold_in_lanes<T>(
+        a.dim, T(0), [&](int64_t i) { return y[i] * dy[i]; }, add, lanes[r]);
+  }
+  fold_lanes<T>(block.rows, lanes, add, deltas);
+}
 
 // Turns row r of a block's scores into probabilities, those of keys that are dropped times their factor, and row r of
-// their products with v into the gradient of the scores.
+// their products with v into the gradient of the scores. `factors`: room for one row.
 template <class T>
 void backward_row(const AttentionArgs& a, const Head<T>& h, int64_t item, const QueryBlock& block, int64_t r, T* scores,
-                  T* dscores, const RowRoom<T>& room) {
+                  T* dscores, T delta, T* factors) {
   const auto [q0, rows, k0, keys, ld] = block;
   const T scale = static_cast<T>(a.scale);
   const int64_t sample = item / a.heads, query = q0 + r;
   T *s = scores + r * ld, *d = dscores + r * ld;
   const int64_t before = a.first_key(sample, query) - k0, seen = a.end_key(sample, query) - k0, n = whole_lanes(seen);
   const T lse = h.lse[query];
-  load_run<T>(h.y.data, h.y.dtype, query * h.y.row_stride, 1, a.dim, room.y);
-  load_run<T>(h.dy.data, h.dy.dtype, query * h.dy.row_stride, 1, a.dim, room.dy);
-  const T delta = lane_sum<T>(a.dim, [&](int64_t i) { return room.y[i] * room.dy[i]; });
-  T* const factors = room.factors;
   if (a.drop_probability > 0) {
     drop_factors(a, item, query, k0 + before, k0 + seen, factors);
     for (int64_t i = before; i < seen; ++i) d[i] *= factors[i - before];
@@ -239,18 +301,27 @@ void backward_in(Parallel& parallel, const AttentionArgs& a) {
           const auto [q0, rows, k0, keys, ld] = block;
           const Matrix queries = block_of(h.q, q0, 0), gradient = block_of(h.dy, q0, 0);
           const Matrix k = block_of(h.k, k0, 0), v = block_of(h.v, k0, 0);
-          multiply<T>(parallel, rows, keys, a.dim, queries, transposed(k), dense(scores, ld));
-          multiply<T>(parallel, rows, keys, a.dim, gradient, transposed(v), dense(dscores, ld));
+          const int64_t sample = item / a.kv_heads;
+          const Stairs columns = stairs_of<T>(a, sample, block, Stairs::Of::kColumns),
+                       depth = stairs_of<T>(a, sample, block, Stairs::Of::kDepth),
+                       late = stairs_of<T>(a, sample, block, Stairs::Of::kLateDepth);
+          multiply<T>(parallel, rows, keys, a.dim, queries, transposed(k), dense(scores, ld), columns);
+          multiply<T>(parallel, rows, keys, a.dim, gradient, transposed(v), dense(dscores, ld), columns);
+          T deltas[kQueries];
+          find_deltas(a, h, block, y, dy, deltas);
           for (int64_t r = 0; r < rows; ++r)
-            backward_row<T>(a, h, item * group + member, block, r, scores, dscores, {y, dy, low});
+            backward_row<T>(a, h, item * group + member, block, r, scores, dscores, deltas[r], low);
           const Matrix p = operand(a, scores, rows, ld, low);
-          multiply<T>(parallel, keys, a.dim, rows, transposed(p), gradient, dense(dv + k0 * a.dim, a.dim), more);
+          multiply<T>(parallel, keys, a.dim, rows, transposed(p), gradient, dense(dv + k0 * a.dim, a.dim), late, more);
           const Matrix d = operand(a, dscores, rows, ld, low);
-          multiply<T>(parallel, keys, a.dim, rows, transposed(d), queries, dense(dk + k0 * a.dim, a.dim), more);
-          multiply<T>(parallel, rows, a.dim, keys, d, k, block_of(h.dq, q0, 0));
+          multiply<T>(parallel, keys, a.dim, rows, transposed(d), queries, dense(dk + k0 * a.dim, a.dim), late, more);
+          const Matrix dq = block_of(h.dq, q0, 0);
+          multiply<T>(parallel, rows, a.dim, keys, d, k, dq, depth);
+          if (leaves_out<T>(a)) without_sign(rows, a.dim, static_cast<T*>(dq.data), dq.row_stride);
           more = true;
         }
       }
+      if (leaves_out<T>(a)) without_sign(2 * a.key_time(), a.dim, dk, a.dim);
       const Head<T> h = head_of<T>(a, item * group);
       for (int64_t t = 0; t < a.key_time(); ++t) {
         store_run<T>(h.dk.data, h.dk.dtype, t * h.dk.row_stride, 1, a.dim, dk + t * a.dim);

@@ -357,11 +357,26 @@ Strip<T> strip_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int6
   return {{out, H, true}, H * packed};
 }
 
-// One of A and B may be gathered.
+// One of A and B may be gathered; else rows may need a part alone.
 template <class T>
 struct Gathered {
   const GatheredMatrix<T>*a = nullptr, *b = nullptr;
+  Stairs stairs = {};
 };
+
+struct Range {
+  int64_t from, end;
+};
+int64_t within(int64_t x, int64_t most) { return x < 0 ? 0 : x < most ? x : most; }
+// Of columns [n0, n0 + cols), counted from n0, what rows [m, m + rows) need.
+Range columns_of(const Stairs& s, int64_t m, int64_t rows, int64_t n0, int64_t cols) {
+  return {0, s.of == Stairs::Of::kColumns ? within(s.first + m + rows - n0, cols) : cols};
+}
+// Of [k0, k0 + depth) likewise.
+Range depth_of(const Stairs& s, int64_t m, int64_t rows, int64_t k0, int64_t depth) {
+  return {s.of == Stairs::Of::kLateDepth ? within(m - s.first - k0, depth) : 0,
+          s.of == Stairs::Of::kDepth ? within(s.first + m + rows - k0, depth) : depth};
+}
 
 // Columns of C, and the packed block of B whose products are added to them.
 template <class T, class Tile>
@@ -376,12 +391,12 @@ struct ColumnsOfC {
   int64_t packed;  // depth
   Start start;
 
-  // Rows [m, m + rows) of C, of which stretches hold A's, one after the other.
-  void multiply_rows(int64_t m, int64_t rows, const Stretch<T>* stretches, int count) const {
+  // Rows [m, m + rows) of C and their columns up to `end`, of which stretches hold A's, one after the other.
+  void multiply_rows(int64_t m, int64_t rows, int64_t end, const Stretch<T>* stretches, int count) const {
     T* of_rows = c + m * ldc;
     int before = 0;
     TileFunction<T> function = nullptr;
-    for (int64_t p = 0; p < panels.count; ++p) {
+    for (int64_t p = 0; p < panels.count && panels.begin(p) < end; ++p) {
       const int vectors = panels.vectors(p);
       if (vectors != before)
         function = stretches[0].rows.packed ? tile_of<T, Tile, true>(static_cast<int>(rows), vectors)
@@ -405,15 +420,21 @@ struct ColumnsOfC {
 // All m rows of A's columns [k0, k0 + depth), which go through `strip`.
 template <class T, class Tile>
 void multiply_matrix(const Matrix& a, int64_t m, int64_t k0, int64_t depth, const ColumnsOfC<T, Tile>& columns,
-                     T* strip) {
+                     const Stairs& stairs, int64_t n0, T* strip) {
   constexpr int64_t S = kStripRows<Tile>;
   for (int64_t m0 = 0; m0 < m; m0 += S) {
     const int64_t most = m - m0 < S ? m - m0 : S;
     const Strip<T> of_a = strip_of_a<T, Tile>(a, k0, depth, m0, most, strip);
     for (int64_t i = 0, rows; i < most; i += rows) {
       rows = rows_at_once<Tile>(most - i);
-      const Stretch<T> all{of_a.at(i, Tile::kRows), 0, columns.packed};
-      columns.multiply_rows(m0 + i, rows, &all, 1);
+      Stretch<T> all{of_a.at(i, Tile::kRows), 0, columns.packed};
+      if constexpr (!Tile::kPairs) {  // whose depth is whole blocks
+        const Range k = depth_of(stairs, m0 + i, rows, k0, depth);
+        if (k.from >= k.end && k0 > 0) continue;
+        all.rows.data += k.from * (all.rows.packed ? all.rows.stride : 1);
+        all.from = k.from, all.depth = k.from < k.end ? k.end - k.from : 0;
+      }
+      columns.multiply_rows(m0 + i, rows, columns_of(stairs, m0 + i, rows, n0, columns.cols).end, &all, 1);
     }
   }
 }
@@ -427,7 +448,7 @@ void multiply_gathered(const GatheredMatrix<T>& a, int64_t m, int64_t k0, int64_
     found = a.find_rows(m0, rows_at_once<Tile>(m - m0), k0, depth, strip, stretches, count);
     for (int64_t i = 0, rows; i < found; i += rows) {
       rows = rows_at_once<Tile>(found - i);
-      columns.multiply_rows(m0 + i, rows, stretches, count);
+      columns.multiply_rows(m0 + i, rows, columns.cols, stretches, count);
       for (int s = 0; s < count; ++s) stretches[s].rows.data += rows * stretches[s].rows.stride;
     }
   }
@@ -476,7 +497,7 @@ void multiply(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered
       const ColumnsOfC<T, Tile> columns{
           panels, cols, c_base, ldc, direct_c, edge, bias, packed_b, packed_depth<Tile>(depth), start};
       if (gathered.a) multiply_gathered(*gathered.a, g.m, k0, depth, columns, strip_a);
-      else multiply_matrix(g.a, g.m, k0, depth, columns, strip_a);
+      else multiply_matrix(g.a, g.m, k0, depth, columns, gathered.stairs, n0, strip_a);
       if (g.k == 0) break;
     }
     if (!direct_c)
@@ -497,7 +518,7 @@ void multiply_by_chains(Parallel& parallel, const GemmArgs& g, const Gathered<T>
 }  // namespace
 
 template <>
-void gemm_serial<float>(Parallel& parallel, const GemmArgs& g) {
+void gemm_serial<float>(Parallel& parallel, const GemmArgs& g, const Stairs& stairs) {
   using S = Simd<float>;
   const bool pairs = g.a.dtype == DType::kBFloat16 && g.b.dtype == DType::kBFloat16;
   if (pairs && has_few_rows<float, true>(g)) return multiply_few_rows<float, true>(parallel, g);
@@ -506,12 +527,12 @@ void gemm_serial<float>(Parallel& parallel, const GemmArgs& g) {
 #endif
   if (!pairs && has_few_rows<float, false>(g)) return multiply_few_rows<float, false>(parallel, g);
   if (pairs) return multiply<float, Tile<float, S::kPairRows, S::kPairVectors, Sums::kPairs>>(parallel, g);
-  multiply_by_chains<float>(parallel, g);
+  multiply_by_chains<float>(parallel, g, {.stairs = stairs});
 }
 
 template <>
-void gemm_serial<double>(Parallel& parallel, const GemmArgs& g) {
-  multiply_by_chains<double>(parallel, g);
+void gemm_serial<double>(Parallel& parallel, const GemmArgs& g, const Stairs& stairs) {
+  multiply_by_chains<double>(parallel, g, {.stairs = stairs});
 }
 
 template <class T>

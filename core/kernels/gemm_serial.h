@@ -19,12 +19,25 @@ inline Matrix block_of(const Matrix& m, int64_t row, int64_t col, int64_t batch 
 // sums; operands of other types are converted. Every element of C is one chain of multiply-adds over k in order; of two
 // operands in bf16 it is, for each 32 of k, the sum of a chain over the even and one over the odd ones. Neither m, n,
 // threads nor edges change its bits.
+//
+// `stairs`: what of the product its rows need, as under a causal mask; the rest may be left out. Where that is part of
+// the sums, A is 0 there: leaving such products out changes no sum but one that is -0, which may be 0 instead.
+struct Stairs {
+  enum class Of {
+    kNothing,
+    kColumns,    // row i needs the first `first + i + 1` columns of C; the others are undefined
+    kDepth,      // of k, it needs the first `first + i + 1`
+    kLateDepth,  // of k, it needs those from `i - first` on
+  };
+  Of of = Of::kNothing;
+  int64_t first = 0;
+};
 template <class T>
-void gemm_serial(Parallel& parallel, const GemmArgs& g);
+void gemm_serial(Parallel& parallel, const GemmArgs& g, const Stairs& stairs = {});
 template <>
-void gemm_serial<float>(Parallel& parallel, const GemmArgs& g);
+void gemm_serial<float>(Parallel& parallel, const GemmArgs& g, const Stairs& stairs);
 template <>
-void gemm_serial<double>(Parallel& parallel, const GemmArgs& g);
+void gemm_serial<double>(Parallel& parallel, const GemmArgs& g, const Stairs& stairs);
 
 // Rows of A: element (i, k) at data[i * stride + k], or, packed, at data[k * stride + i].
 template <class T>

@@ -37,6 +37,12 @@ std::vector<testing::OpCase> large_cases() {
   uint64_t seed = 0;
   auto r = [&](const Shape& shape) { return testing::random_tensor(shape, ++seed, -1, 1); };
   std::vector<testing::OpCase> c;
+  // Of causal attention, where products underflow: whether a sum is -0 or 0 must not depend on how many a level leaves
+  // out. Two blocks of queries and a rest, one head of keys for two.
+  const auto wide = [](const Shape& shape, double most) { return testing::random_tensor(shape, 1, -most, most); };
+  c.push_back({"large_attention_that_underflows",
+               [](const Inputs& x) { return causal_attention(x[0], x[1], x[2]); },
+               {wide({2, 150, 2, 6}, 12), wide({2, 150, 1, 6}, 12), wide({2, 150, 1, 6}, 1e-37)}});
   c.push_back({"large_matmul", [](const Inputs& x) { return matmul(x[0], x[1]); }, {r({71, 531}), r({531, 83})}});
   c.push_back({"large_linear",
                [](const Inputs& x) { return linear(x[0], x[1], x[2]); },
