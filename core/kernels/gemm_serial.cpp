@@ -364,15 +364,15 @@ struct Gathered {
   Stairs stairs = {};
 };
 
+int64_t within(int64_t x, int64_t most) { return x < 0 ? 0 : x < most ? x : most; }
+// How many of the columns [n0, n0 + cols) rows [m, m + rows) need.
+int64_t columns_of(const Stairs& s, int64_t m, int64_t rows, int64_t n0, int64_t cols) {
+  return s.of == Stairs::Of::kColumns ? within(s.first + m + rows - n0, cols) : cols;
+}
 struct Range {
   int64_t from, end;
 };
-int64_t within(int64_t x, int64_t most) { return x < 0 ? 0 : x < most ? x : most; }
-// Of columns [n0, n0 + cols), counted from n0, what rows [m, m + rows) need.
-Range columns_of(const Stairs& s, int64_t m, int64_t rows, int64_t n0, int64_t cols) {
-  return {0, s.of == Stairs::Of::kColumns ? within(s.first + m + rows - n0, cols) : cols};
-}
-// Of [k0, k0 + depth) likewise.
+// What they need of [k0, k0 + depth), counted from k0.
 Range depth_of(const Stairs& s, int64_t m, int64_t rows, int64_t k0, int64_t depth) {
   return {s.of == Stairs::Of::kLateDepth ? within(m - s.first - k0, depth) : 0,
           s.of == Stairs::Of::kDepth ? within(s.first + m + rows - k0, depth) : depth};
@@ -434,7 +434,7 @@ void multiply_matrix(const Matrix& a, int64_t m, int64_t k0, int64_t depth, cons
         all.rows.data += k.from * (all.rows.packed ? all.rows.stride : 1);
         all.from = k.from, all.depth = k.from < k.end ? k.end - k.from : 0;
       }
-      columns.multiply_rows(m0 + i, rows, columns_of(stairs, m0 + i, rows, n0, columns.cols).end, &all, 1);
+      columns.multiply_rows(m0 + i, rows, columns_of(stairs, m0 + i, rows, n0, columns.cols), &all, 1);
     }
   }
 }

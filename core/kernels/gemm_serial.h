@@ -15,13 +15,8 @@ inline Matrix block_of(const Matrix& m, int64_t row, int64_t col, int64_t batch 
   return out;
 }
 
-// Multiplies the first matrix of the batch, without epilogue and bias gradient. T, float or double, is the type of the
-// sums; operands of other types are converted. Every element of C is one chain of multiply-adds over k in order; of two
-// operands in bf16 it is, for each 32 of k, the sum of a chain over the even and one over the odd ones. Neither m, n,
-// threads nor edges change its bits.
-//
-// `stairs`: what of the product its rows need, as under a causal mask; the rest may be left out. Where that is part of
-// the sums, A is 0 there: leaving such products out changes no sum but one that is -0, which may be 0 instead.
+// What of a product its rows need, as under a causal mask; the rest may be left out. Where that is part of the sums, A
+// is 0 there: leaving such products out changes no sum but one that is -0, which may be 0 instead.
 struct Stairs {
   enum class Of {
     kNothing,
@@ -32,6 +27,11 @@ struct Stairs {
   Of of = Of::kNothing;
   int64_t first = 0;
 };
+
+// Multiplies the first matrix of the batch, without epilogue and bias gradient. T, float or double, is the type of the
+// sums; operands of other types are converted. Every element of C is one chain of multiply-adds over k in order; of two
+// operands in bf16 it is, for each 32 of k, the sum of a chain over the even and one over the odd ones. Neither m, n,
+// threads nor edges change its bits.
 template <class T>
 void gemm_serial(Parallel& parallel, const GemmArgs& g, const Stairs& stairs = {});
 template <>
