@@ -32,8 +32,9 @@ Block block_size(const GemmArgs& g, int64_t threads, int64_t work) {
     for (int64_t cuts_n = 1; cuts_m * cuts_n <= most; ++cuts_n) {
       const Block block{up(g.m, cuts_m, kRows), up(g.n, cuts_n, kCols)};
       const int64_t count = g.batch * ((g.m + block.rows - 1) / block.rows) * ((g.n + block.cols - 1) / block.cols);
-      // Rounds of blocks, and a part of one more for a slow core; packing costs as much as some rows and columns, narrow
-      // blocks more. The numbers are those that served the shapes of `scripts/bench --products --threads 2` best.
+      // Rounds of blocks, and a part of one more for a slow core; packing costs as much as some rows and columns,
+      // narrow blocks more. The numbers are those that served the shapes of `scripts/bench --products --threads 2`
+      // best.
       const double rounds = static_cast<double>((count + threads - 1) / threads) + 0.15;
       const double time = rounds * static_cast<double>((block.rows + 32) * (block.cols + 40));
       if (least == 0 || time < least) best = block, least = time;
