@@ -40,10 +40,10 @@ PlacedTask::PlacedTask(const Settings& settings, const Datasets& data, Communica
     require_weighed();
   });
   describe();
-  if (data_.train->spec().find("documents") && size_of(settings_.parallel.compute) == 2)
-    agree_on_masks(comm_, settings_.parallel.compute);
   fail_together(comm_, [&] { place(); });
   preflight();
+  if (data_.train->spec().find("documents") && size_of(settings_.parallel.compute) == 2)
+    agree_on_masks(comm_, settings_.parallel.compute);
   fail_together(comm_, [&] { require_targets(use); });
 }
 

@@ -4,14 +4,6 @@
 
 #include <cstdint>
 
-// The header names some of these by macros of a newer form.
-#undef cuLinkCreate
-#undef cuLinkAddData
-#undef cuLinkAddFile
-#undef cuStreamGetCtx
-#undef cuCtxPushCurrent
-#undef cuCtxPopCurrent
-
 extern "C" {
 
 CUresult cuLibraryLoadData(CUlibrary* library, const void*, CUjit_option*, void**, unsigned, CUlibraryOption*, void**,

@@ -14,7 +14,7 @@ struct FakeDnn {
   size_t version = CUDNN_VERSION;
   std::set<std::string> refused = {};  // descriptions of graphs, of which none can be built: see FakeDnn::built
   bool ignores_masks = false;          // a library that is wrong
-  int spoils_next = 0;                 // the so manieth attention from now on has a wrong bit; 0: none
+  int spoils_next = 0;                 // counts down with each attention; the one at which it reaches 0 has a wrong bit
 
   // Seen.
   int handles = 0, made = 0;             // alive, and made ever

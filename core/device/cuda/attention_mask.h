@@ -12,8 +12,8 @@ inline int64_t mask_stride(const AttentionArgs& a) { return (a.key_time() + 7) /
 inline int64_t mask_bytes(const AttentionArgs& a) { return a.batch * a.time * mask_stride(a) * size_of(a.dtype); }
 
 // `out`: [batch, time, mask_stride] of a.dtype, a 16-bit type: 0 where the documents and lengths of `a` let a query see
-// a key, and a number that no exponential survives where they do not. Causal order and windows are not in it. Not
-// minus infinity: the maximum of scores that are all masked would make NaN.
+// a key, and elsewhere a number so low that the exponential of such a score is 0. Causal order and windows are not in
+// it. It is finite: of scores that are all minus infinity the maximum is, too, and their differences from it are NaN.
 void attention_mask(Parallel& queue, const AttentionArgs& a, void* out);
 
 }  // namespace lockstep::cuda

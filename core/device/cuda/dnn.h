@@ -23,12 +23,11 @@ void conv_backward_weight(Parallel& queue, const ConvArgs& a);
 void attention(Parallel& queue, const AttentionArgs& a);
 void attention_backward(Parallel& queue, const AttentionArgs& a);
 
-// Of a card that need not be here: what cuDNN would do there. The card in cuDNN's own JSON of a device's properties
-// (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), which this cuDNN may be too old for.
+// Which plans cuDNN has on a card that is not in this machine. False where this cuDNN is too old to be told of a card.
 bool takes_card_for_plans();
 struct CardForPlans {
-  std::string properties;
-  int architecture = 0;  // 90 is sm_90
+  std::string properties;  // as JSON: CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION
+  int architecture = 0;    // 90 is sm_90
 };
 struct PlanThere {
   bool found = false;  // false: kernels of our own would serve
