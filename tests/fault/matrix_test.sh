@@ -109,12 +109,12 @@ if asked 47; then # killed for lack of memory
     killed=$(rank_of 1)
     echo "$killed" >"$group/cgroup.procs"
     sleep 1
-    # What it allocates from now on counts there; 64 KiB do not suffice, so the kernel ends it. While more than that is in
-    # use and cannot be freed, the kernel refuses the limit: so again until it takes effect.
+    # What it allocates from now on counts there. The kernel refuses a limit below what is in use and cannot be freed, so what
+    # is in use is the limit, again and again: the least of it that was seen. With the next page above that the kernel ends it.
     for ((i = 0; i < 300; i++)); do
       kill -0 "$killed" 2>/dev/null || break
       echo 1 >"$group/memory.force_empty" 2>/dev/null || true
-      echo 64K >"$group/memory.limit_in_bytes" 2>/dev/null || true
+      cat "$group/memory.usage_in_bytes" >"$group/memory.limit_in_bytes" 2>/dev/null || true
       sleep 0.1
     done
     kill -9 "$killed" 2>/dev/null || true # if the kernel has not
