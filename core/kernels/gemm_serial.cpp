@@ -405,6 +405,10 @@ struct ColumnsOfC {
       const int64_t j = panels.begin(p), width = int64_t{vectors} * Tile::kLanes;
       const T* b = packed_b + panels.packed_at(p, packed);
       const bool whole = !ends || cols - j >= width;
+      if (start == Start::kAccumulate && p + 1 < panels.count)  // the next panel's sums are read first
+        for (int64_t r = 0; r < rows; ++r)
+          for (int64_t x = 0; x < panels.vectors(p + 1) * Tile::kLanes; x += 64 / static_cast<int>(sizeof(T)))
+            __builtin_prefetch(of_rows + r * ldc + j + width + x, 1);
       if (!whole && start == Start::kAccumulate)
         for (int64_t r = 0; r < rows; ++r)
           for (int64_t x = 0; x < width; ++x) edge[r * width + x] = x < cols - j ? of_rows[r * ldc + j + x] : T(0);

@@ -120,6 +120,15 @@ void multiply_block(int64_t depth, int64_t, const uint16_t* a, int64_t stride, c
 
 #endif
 
+// Fetches a block of C, in its own type, before it is read or written: of a large C it lies in memory.
+void fetch_block(const Matrix& c, int64_t row, int64_t col, int64_t rows, int64_t cols) {
+  const int64_t size = size_of(c.dtype);
+  for (int64_t r = 0; r < rows; ++r) {
+    const char* line = static_cast<const char*>(c.data) + ((row + r) * c.row_stride + col) * size;
+    for (int64_t x = 0; x < cols * size; x += 64) __builtin_prefetch(line + x, 1);
+  }
+}
+
 struct PackedRows {
   const uint16_t* data;
   int64_t stride;
@@ -165,6 +174,8 @@ void multiply_by_tiles(Parallel& parallel, const GemmArgs& g) {
         const auto [a, stride] = rows_of_a(g.a, m0, k0, rows, depth, tile_a);
         for (int64_t j = 0; j < cols; j += kBlock) {
           const int64_t width = cols - j < kBlock ? cols - j : kBlock;
+          if (const int64_t rest = cols - j - kBlock; rest > 0 && (direct_c || last))
+            fetch_block(g.c, m0, n0 + j + kBlock, rows, rest < kBlock ? rest : kBlock);
           const bool in_place = direct_c ? (kDots || rows == kBlockRows) && width == kBlock : several;
           const int64_t ldc = !in_place ? kBlock : direct_c ? g.c.row_stride : widest;
           float* c = !in_place  ? edge
