@@ -17,6 +17,7 @@ const char* name_of(CallKind kind) {
     case CallKind::kReceive: return "receive";
     case CallKind::kBarrier: return "barrier";
     case CallKind::kSplit: return "split";
+    case CallKind::kShare: return "share";
   }
   return "?";
 }
@@ -58,7 +59,9 @@ std::string details_of(const Call& c) {
   if (reduces(c.kind)) out += str(name_of(c.op), ", ");
   if (c.kind == CallKind::kBroadcast) out += str("root ", c.peer, ", ");
   out += str(c.dtype, ", ");
-  if (c.kind == CallKind::kAllToAll) out += str("sends ", list_text(c.send_counts), ", receives ", list_text(c.counts));
+  if (c.kind == CallKind::kShare) out += str(list_text(c.send_counts), " for each rank");
+  else if (c.kind == CallKind::kAllToAll)
+    out += str("sends ", list_text(c.send_counts), ", receives ", list_text(c.counts));
   else if (!c.counts.empty()) out += str("counts ", list_text(c.counts));
   else out += str(c.numel, c.numel == 1 ? " element" : " elements");
   return out + ")";
@@ -73,7 +76,8 @@ int64_t wire_bytes(const Call& c, int rank, int size) {
     case CallKind::kAllReduce: elements = 2 * (size - 1) * c.numel / size; break;
     case CallKind::kReduceScatter: elements = all_but_mine(c.counts); break;
     case CallKind::kAllGather: elements = c.counts[static_cast<size_t>(rank)] * (size - 1); break;
-    case CallKind::kAllToAll: elements = all_but_mine(c.send_counts); break;
+    case CallKind::kAllToAll:
+    case CallKind::kShare: elements = all_but_mine(c.send_counts); break;
     case CallKind::kBroadcast: elements = c.peer == rank ? c.numel * (size - 1) : 0; break;
     case CallKind::kSend: elements = c.peer == rank ? 0 : c.numel; break;
     case CallKind::kReceive:

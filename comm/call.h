@@ -21,7 +21,8 @@ enum class CallKind : uint8_t {
   kSend,
   kReceive,
   kBarrier,
-  kSplit
+  kSplit,
+  kShare
 };
 
 const char* name_of(CallKind kind);  // "all_reduce"
@@ -39,9 +40,11 @@ struct Call {
   void* out = nullptr;
   Device in_device, out_device;  // the devices that hold `in` and `out`
   // In elements, one entry per rank. all_gather and reduce_scatter: the part of each rank, and its offset in the whole.
+  // share: what each rank reads of this rank's, in `send_counts`.
   std::vector<int64_t> counts, offsets;            // all_to_all: of the received parts
   std::vector<int64_t> send_counts, send_offsets;  // all_to_all
   int color = 0, key = 0;                          // split
+  std::vector<const void*>* shared = nullptr;      // share: filled with where each rank's memory lies
 
   const char* in_at(int64_t element) const { return static_cast<const char*>(in) + element * size_of(dtype); }
   char* out_at(int64_t element) const { return static_cast<char*>(out) + element * size_of(dtype); }
@@ -58,9 +61,11 @@ std::string details_of(const Call& call);  // "all_reduce #17 of grads.3 (sum, f
 //   all_reduce      reduce_scatter and all_gather of even parts: 2 (size - 1) / size of the tensor
 //   broadcast       the root: the tensor, to each other rank
 //   send            the tensor, unless to itself
+//   share           what each other rank reads
 int64_t wire_bytes(const Call& call, int rank, int size);
 
-// A hash of everything that must be equal on all ranks: all fields except the pointers and the counts of an all_to_all.
+// A hash of everything that must be equal on all ranks: all fields except the pointers and the counts of an all_to_all
+// or a share.
 uint64_t fingerprint(const Call& call);
 bool calls_match(const Call& a, const Call& b);
 // For an all_to_all: hashes of (sender, receiver, count) of what `rank` sends, minus the same of what it expects to

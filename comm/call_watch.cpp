@@ -1,5 +1,7 @@
 #include "comm/call_watch.h"
 
+#include <algorithm>
+
 #include "core/base/flight_recorder.h"
 
 namespace lockstep {
@@ -15,6 +17,7 @@ CallWatch::CallWatch(int rank, int size, Seconds deadline, std::shared_ptr<const
 void CallWatch::set_board(std::unique_ptr<ProgressBoard> board, std::vector<int> places) {
   board_ = std::move(board);
   places_ = std::move(places);
+  here_ = static_cast<int>(std::count_if(places_.begin(), places_.end(), [](int place) { return place >= 0; }));
   if (board_) board_->enter(place_of(rank_));
 }
 
@@ -92,9 +95,36 @@ bool CallWatch::poisoned() const {
 
 void CallWatch::compare(const Call& call) const {
   if (!board_) return;
-  board_->mark(
-      place_of(rank_), call.number,
-      {fingerprint(call), call.kind == CallKind::kAllToAll ? exchange_balance(call, rank_) : 0, details_of(call)});
+  post_mark(call, nullptr);
+  compare_marks(call);
+}
+
+std::vector<const void*> CallWatch::meet(const Call& call, const void* place) {
+  post_mark(call, place);
+  meet();
+  return compare_marks(call);
+}
+
+void CallWatch::meet() {
+  constexpr std::chrono::milliseconds kPatience{50};
+  const int place = place_of(rank_);
+  board_->arrive(place);
+  for (;;) {
+    board_->wait_for_arrivals(place, here_, kPatience);
+    if (board_->all_arrived(place, here_)) break;  // complete, even if a rank that has gone on has failed since
+    look();
+  }
+  advance();
+}
+
+void CallWatch::post_mark(const Call& call, const void* place) const {
+  board_->mark(place_of(rank_), call.number,
+               {fingerprint(call), call.kind == CallKind::kAllToAll ? exchange_balance(call, rank_) : 0,
+                details_of(call), place});
+}
+
+std::vector<const void*> CallWatch::compare_marks(const Call& call) const {
+  std::vector<const void*> places(static_cast<size_t>(size_));
   std::vector<std::string> details(static_cast<size_t>(size_));
   bool same = true, all = true;
   uint64_t balance = 0;
@@ -104,9 +134,11 @@ void CallWatch::compare(const Call& call) const {
     if (!theirs) continue;
     same = same && theirs->fingerprint == fingerprint(call);
     balance += theirs->balance;
+    places[static_cast<size_t>(r)] = theirs->place;
     details[static_cast<size_t>(r)] = theirs->details;
   }
   require(same && (!all || balance == 0), ExitCode::kRanksDisagree, disagreement_text(details));
+  return places;
 }
 
 std::optional<Error> CallWatch::failure() const {

@@ -24,6 +24,8 @@ class CallWatch {
   // `places`: the index of each rank on the board; -1 for ranks on other hosts. The board may be null.
   void set_board(std::unique_ptr<ProgressBoard> board, std::vector<int> places);
 
+  bool has_board() const { return board_ != nullptr; }
+
   void begin(const Call& call);  // throws if poisoned
   // For calls that are launched asynchronously: `post` tells the board that this rank has reached the call, `follow`
   // sets which of the posted calls is now the oldest in progress.
@@ -32,6 +34,11 @@ class CallWatch {
   // Posts the description of `call`, a collective, and compares it with those that the other ranks of this host have
   // posted under the same number; the last rank to arrive detects a difference. Throws ExitCode::kRanksDisagree.
   void compare(const Call& call) const;
+  // Among the ranks of this host, where there is a board: posts `call`, a collective, and what it lets others read
+  // (null: nothing), waits until all ranks have, and compares. Returns their places, by rank. Throws
+  // ExitCode::kRanksDisagree, or as look() does.
+  std::vector<const void*> meet(const Call& call, const void* place);
+  void meet();  // waits again
   void advance() { since_ = Clock::now().time_since_epoch().count(); }
   void end();
   bool idle() const { return since_ == 0; }
@@ -48,6 +55,8 @@ class CallWatch {
   using Clock = std::chrono::steady_clock;
   int place_of(int rank) const { return places_[static_cast<size_t>(rank)]; }
   bool known(int rank) const { return board_ && place_of(rank) >= 0; }
+  void post_mark(const Call& call, const void* place) const;
+  std::vector<const void*> compare_marks(const Call& call) const;  // returns places
   std::string last_of(int rank) const;
   Error missing() const;
 
@@ -56,6 +65,7 @@ class CallWatch {
   const std::shared_ptr<const CallWatch> parent_;
   std::unique_ptr<ProgressBoard> board_;
   std::vector<int> places_;
+  int here_ = 0;                      // ranks of this host
   std::atomic<Clock::rep> since_{0};  // when the call in progress began or last made progress; 0: none
   mutable std::mutex mutex_;
   std::pair<CallKind, int> current_kind_{CallKind::kBarrier,

@@ -1,5 +1,7 @@
 #include "comm/communicator.h"
 
+#include "comm/peer_memory.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -36,6 +38,20 @@ void write_text(const Tensor& to, std::string_view text) {
 }  // namespace
 
 Tensor Communicator::registered(int64_t elements, DType dtype) { return Tensor::empty({elements}, dtype); }
+
+const void* Shared::read(int rank, int64_t first, int64_t bytes, void* scratch) const {
+  const char* from = static_cast<const char*>((*at)[static_cast<size_t>(rank)]) + first;
+  if (in_this_process(rank)) return from;
+  memory->read(rank, from, scratch, bytes);
+  return scratch;
+}
+
+bool Shared::in_this_process(int rank) const { return !memory || memory->is_own(rank); }
+
+Shared Communicator::share(const Tensor&, const std::vector<int64_t>&, std::string_view label) {
+  check(false, "share of ", label, ": the ranks of ", backend(), " do not read each other's memory");
+  return {};
+}
 
 void Work::wait() const {
   Stream& now = current_stream();

@@ -17,6 +17,8 @@
 
 namespace lockstep {
 
+class PeerMemory;
+
 enum class ReduceOp { kSum, kMax, kMin };
 
 // A handle to an operation in progress. A plain value.
@@ -44,6 +46,17 @@ class Work {
   std::string what_;
   std::shared_ptr<const Watch> watch_;
   bool queued_ = false;
+};
+
+// What share() gives: every rank's tensor, to be read once `work` is done. A plain value.
+struct Shared {
+  Work work;
+  std::shared_ptr<const std::vector<const void*>> at;  // by rank; null where the tensor has no elements
+  std::shared_ptr<const PeerMemory> memory;            // of the ranks that `at` points into; null: of this process
+
+  // `bytes` of rank `rank` from byte `first` on: where they lie, or copied into `scratch`. Throws ExitCode::kRankLost.
+  const void* read(int rank, int64_t first, int64_t bytes, void* scratch) const;
+  bool in_this_process(int rank) const;
 };
 
 class Communicator {
@@ -77,6 +90,18 @@ class Communicator {
   virtual Work send(const Tensor& tensor, int to, std::string_view label) = 0;
   virtual Work receive(const Tensor& tensor, int from, std::string_view label) = 0;
   virtual void barrier(std::string_view label) = 0;  // blocks the host
+  // The same as an operation like the others: done when all that ranks enqueued on their current streams before their
+  // calls is done.
+  virtual Work fence(std::string_view label) = 0;
+  // Do the ranks read each other's host memory where it lies? Then share() works, and gathers copy once. The same on
+  // every rank.
+  virtual bool shares_memory() const { return false; }
+  // By rank, the machine that it is on: numbered in the order of their first ranks. The same on every rank.
+  virtual std::vector<int> machines() const { return std::vector<int>(static_cast<size_t>(size())); }
+  // Lets every rank read `tensor`, in host memory, where it lies. `counts`: elements of it that each rank is going to
+  // read, for bytes_sent(). The tensor must not be freed, nor what others read of it be written, until a later fence()
+  // is done, which each rank calls once it has read.
+  virtual Shared share(const Tensor& tensor, const std::vector<int64_t>& counts, std::string_view label);
   // A flat tensor [elements] on the current device, contents undefined, for data that calls of this communicator
   // exchange at every step. If the backend supports it, the memory is registered on all ranks, so that GPUs read and
   // write each other's memory directly. Collective: every rank requests the same sizes in the same order; in a call,

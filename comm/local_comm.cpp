@@ -68,6 +68,7 @@ class LocalChannel final : public Channel {
   int rank() const override { return rank_; }
   int size() const override { return group_->size(); }
   std::string_view backend() const override { return "local"; }
+  bool shares_memory() const override { return true; }
 
   void run(const Call& call) override {
     switch (call.kind) {
@@ -122,6 +123,9 @@ class LocalChannel final : public Channel {
 
   void share(const Calls& calls) {
     switch (calls[0]->kind) {
+      case CallKind::kShare:
+        for (size_t r = 0; r < calls.size(); ++r) (*calls[static_cast<size_t>(rank_)]->shared)[r] = calls[r]->in;
+        return;
       case CallKind::kAllReduce: return all_reduce(rank_, calls);
       case CallKind::kReduceScatter: return reduce_scatter(rank_, calls);
       case CallKind::kAllGather:

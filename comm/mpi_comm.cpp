@@ -5,13 +5,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <list>
+#include <map>
 #include <thread>
 
 #include "comm/call_watch.h"
+#include "comm/machine_grid.h"
 #include "comm/mpi_session.h"
 #include "comm/mpi_start.h"
+#include "comm/peer_memory.h"
 #include "comm/queued_comm.h"
 #include "comm/reduce.h"
 #include "comm/staged_channel.h"
@@ -49,6 +53,9 @@ class MpiChannel final : public Channel {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string_view backend() const override { return "mpi"; }
+  bool shares_memory() const override { return reads_all(); }
+  std::shared_ptr<const PeerMemory> peer_memory() const override { return peers_; }
+  std::vector<int> machines() const override { return machines_; }
   void run(const Call& call) override;
   std::shared_ptr<Channel> split(const Call& call) override;
   void finish_sends(const std::function<bool()>& more) override;
@@ -76,11 +83,18 @@ class MpiChannel final : public Channel {
   template <class F>
   void while_running(const Call& call, F&& work);
   void make_board();
-  void check_agreement(const Call& call);
+  void open_peers(MPI_Comm host);
+  bool reads_all() const { return peers_ && static_cast<int>(here_.size()) == size_; }
+  const void* offer(const Call& call) const;
+  // Also waits for all ranks, and returns what they let each other read in this call, by rank, where ranks read each
+  // other's memory.
+  std::vector<const void*> check_agreement(const Call& call);
+  void read_parts(const Call& call, const std::vector<const void*>& places);
   void all_reduce(const Call& call);
   void reduce_scatter(const Call& call);
   void broadcast(const Call& call);
   void gather_parts(const Call& call);
+  void gather_in_stages(const Call& call);
   void send(const Call& call);
   void receive(const Call& call);
   // Sends one message and receives one, each at most kChunkBytes long; messages of 0 bytes are skipped.
@@ -95,7 +109,21 @@ class MpiChannel final : public Channel {
   std::list<Pending> pending_;  // a list, since MPI reads the headers in place
   std::vector<char> scratch_;
   std::vector<int> job_ranks_;  // of the ranks of comm_
+  std::vector<int> machines_;   // of the ranks of comm_ (Communicator::machines)
+  std::vector<int> here_;       // the ranks of this machine, in order
+  // Of those; null where some of them, on any machine, cannot read each other's memory.
+  std::shared_ptr<const PeerMemory> peers_;
+  MachineGrid grid_;
 };
+
+// Of a gather; returns where it then lies.
+char* put_own_part(const Call& call, int rank) {
+  const auto me = static_cast<size_t>(rank);
+  char* own = call.out_at(call.offsets[me]);
+  if (call.in != own && call.counts[me] > 0)
+    memcpy(own, call.in, static_cast<size_t>(call.counts[me] * size_of(call.dtype)));
+  return own;
+}
 
 std::vector<int> ranks_in_job(MPI_Comm comm, int size) {
   std::vector<int> own(static_cast<size_t>(size)), out(own.size());
@@ -132,6 +160,13 @@ void MpiChannel::make_board() {
   static std::atomic<int> boards{0};
   MPI_Comm host = MPI_COMM_NULL;
   must(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
+  if (const char* ranks = std::getenv("LOCKSTEP_TEST_MACHINE_RANKS")) {  // for tests: as if so many were on a machine
+    MPI_Comm part = MPI_COMM_NULL;
+    must(MPI_Comm_split(host, job_ranks_[static_cast<size_t>(rank_)] / std::atoi(ranks), rank_, &part),
+         "MPI_Comm_split");
+    MPI_Comm_free(&host);
+    host = part;
+  }
   int place = 0, count = 0;
   MPI_Comm_rank(host, &place);
   MPI_Comm_size(host, &count);
@@ -149,12 +184,48 @@ void MpiChannel::make_board() {
   if (place == 0) ProgressBoard::unlink(name);
   if (!good) board.reset();
   // Finds the ranks on this host, in the order of their numbers.
-  std::vector<int> members(static_cast<size_t>(count));
-  must(MPI_Allgather(&rank_, 1, MPI_INT, members.data(), 1, MPI_INT, host), "MPI_Allgather");
+  here_.resize(static_cast<size_t>(count));
+  must(MPI_Allgather(&rank_, 1, MPI_INT, here_.data(), 1, MPI_INT, host), "MPI_Allgather");
   std::vector<int> places(static_cast<size_t>(size_), -1);
-  for (int i = 0; i < count; ++i) places[static_cast<size_t>(members[static_cast<size_t>(i)])] = i;
-  MPI_Comm_free(&host);
+  for (int i = 0; i < count; ++i) places[static_cast<size_t>(here_[static_cast<size_t>(i)])] = i;
   state_->set_board(std::move(board), std::move(places));
+
+  machines_.resize(static_cast<size_t>(size_));
+  must(MPI_Allgather(here_.data(), 1, MPI_INT, machines_.data(), 1, MPI_INT, comm_), "MPI_Allgather");
+  std::map<int, int> numbers;  // by first rank
+  for (int& machine : machines_) machine = numbers.try_emplace(machine, static_cast<int>(numbers.size())).first->second;
+  grid_ = MachineGrid::of(machines_);
+  if (size_ > 1) open_peers(host);
+  MPI_Comm_free(&host);
+}
+
+void MpiChannel::open_peers(MPI_Comm host) {
+  std::string why;
+  const PeerMemory::Address mine = PeerMemory::own();
+  std::vector<PeerMemory::Address> all(here_.size());
+  static_assert(std::is_trivially_copyable_v<PeerMemory::Address>);
+  must(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, host), "MPI_Allgather");
+  const auto place = static_cast<int>(std::find(here_.begin(), here_.end(), rank_) - here_.begin());
+  const char* wanted = std::getenv("LOCKSTEP_PEER_MEMORY");
+  if (wanted && std::string_view(wanted) == "off") why = "LOCKSTEP_PEER_MEMORY=off";
+  else if (!state_->has_board()) why = "there is no shared memory left for a board";
+  else peers_ = PeerMemory::open(all, place, &why);
+  int good = peers_ != nullptr;
+  must(MPI_Allreduce(MPI_IN_PLACE, &good, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
+  static std::atomic<bool> told{false};
+  if (!peers_ && !told.exchange(true))
+    log_info(str("the ranks of this machine exchange by messages, since they cannot read each other's memory: ", why));
+  if (!good) peers_.reset();
+}
+
+// What `call` lets other ranks read. Puts this rank's part of a gather into its place.
+const void* MpiChannel::offer(const Call& call) const {
+  switch (call.kind) {
+    case CallKind::kShare: return call.in;
+    case CallKind::kBroadcast: return call.peer == rank_ ? call.in : nullptr;
+    case CallKind::kAllGather: return put_own_part(call, rank_);
+    default: return nullptr;
+  }
 }
 
 template <class F>
@@ -182,11 +253,18 @@ void MpiChannel::run(const Call& call) {
   while_running(call, [&] {
     if (call.kind == CallKind::kSend) return send(call);
     if (call.kind == CallKind::kReceive) return receive(call);
-    check_agreement(call);
+    const std::vector<const void*> places = check_agreement(call);
+    if (reads_all()) switch (call.kind) {
+        case CallKind::kShare:
+        case CallKind::kAllGather:
+        case CallKind::kBroadcast: return read_parts(call, places);
+        case CallKind::kBarrier: return;
+        default: break;
+      }
     switch (call.kind) {
       case CallKind::kAllReduce: return all_reduce(call);
       case CallKind::kReduceScatter: return reduce_scatter(call);
-      case CallKind::kAllGather:
+      case CallKind::kAllGather: return peers_ && grid_.has_stages() ? gather_in_stages(call) : gather_parts(call);
       case CallKind::kAllToAll: return gather_parts(call);
       case CallKind::kBroadcast: return broadcast(call);
       case CallKind::kBarrier: return must(MPI_Barrier(comm_), to_text(call));
@@ -195,8 +273,9 @@ void MpiChannel::run(const Call& call) {
   });
 }
 
-void MpiChannel::check_agreement(const Call& call) {
-  if (!options_.check_calls || size_ == 1) return;
+std::vector<const void*> MpiChannel::check_agreement(const Call& call) {
+  if (reads_all()) return state_->meet(call, offer(call));
+  if (!options_.check_calls || size_ == 1) return {};
   const auto n = static_cast<size_t>(size_);
   const uint64_t mine[2] = {fingerprint(call), call.kind == CallKind::kAllToAll ? exchange_balance(call, rank_) : 0};
   std::vector<uint64_t> all(2 * n);
@@ -208,7 +287,7 @@ void MpiChannel::check_agreement(const Call& call) {
     same = same && all[2 * r] == all[0];
     balance += all[2 * r + 1];
   }
-  if (same && balance == 0) return;
+  if (same && balance == 0) return {};
   // Every rank detects the mismatch, so they can still exchange their texts.
   constexpr size_t kText = 200;
   char text[kText] = {};
@@ -219,6 +298,33 @@ void MpiChannel::check_agreement(const Call& call) {
   std::vector<std::string> list;
   for (size_t r = 0; r < n; ++r) list.emplace_back(&texts[r * kText]);
   throw Error(ExitCode::kRanksDisagree, disagreement_text(list));
+}
+
+// Each rank copies what it needs from where it lies.
+void MpiChannel::read_parts(const Call& call, const std::vector<const void*>& places) {
+  if (call.kind == CallKind::kShare) {
+    *call.shared = places;
+    return;
+  }
+  trace_mark();
+  const int64_t width = size_of(call.dtype);
+  const auto read = [&](int from, void* to, int64_t bytes) {
+    const auto begun = Clock::now();
+    peers_->read(from, places[static_cast<size_t>(from)], to, bytes);
+    record_flight_transfer(job_ranks_[static_cast<size_t>(from)], bytes,
+                           std::chrono::duration<double>(Clock::now() - begun).count());
+  };
+  if (call.kind == CallKind::kBroadcast) {
+    if (rank_ != call.peer) read(call.peer, call.out, call.numel * width);
+  } else {
+    // Beginning with the next rank, so that the ranks do not all read from the same one.
+    for (int i = 1; i < size_; ++i) {
+      const int from = (rank_ + i) % size_;
+      const auto f = static_cast<size_t>(from);
+      if (call.counts[f] > 0) read(from, call.out_at(call.offsets[f]), call.counts[f] * width);
+    }
+  }
+  state_->meet();  // all have read
 }
 
 void MpiChannel::all_reduce(const Call& call) {
@@ -290,6 +396,36 @@ void MpiChannel::gather_parts(const Call& call) {
                  call.out_at(call.offsets[from]) + at, std::clamp(in - at, int64_t{0}, chunk), static_cast<int>(from));
     }
   }
+}
+
+// Rank l of each machine brings the parts of the ranks l of all machines, which each travel between two machines once;
+// then the ranks of a machine read from each other what the others brought.
+void MpiChannel::gather_in_stages(const Call& call) {
+  trace_mark();
+  const int ranks = grid_.ranks, machine = rank_ / ranks, lane = rank_ % ranks;
+  const int64_t width = size_of(call.dtype), chunk = kChunkBytes / width * width;
+  const auto bytes_of = [&](int rank) { return call.counts[static_cast<size_t>(rank)] * width; };
+  const auto place_of = [&](int rank) { return call.out_at(call.offsets[static_cast<size_t>(rank)]); };
+  const char* own = put_own_part(call, rank_);
+  for (int i = 1; i < grid_.machines; ++i) {
+    const int to = (machine + i) % grid_.machines * ranks + lane;
+    const int from = (machine + grid_.machines - i) % grid_.machines * ranks + lane;
+    const int64_t out = bytes_of(rank_), in = bytes_of(from);
+    for (int64_t at = 0; at < std::max(out, in); at += chunk)
+      swap_bytes(call, own + at, std::clamp(out - at, int64_t{0}, chunk), to, place_of(from) + at,
+                 std::clamp(in - at, int64_t{0}, chunk), from);
+  }
+  const std::vector<const void*> theirs = state_->meet(call, call.out);
+  for (int i = 1; i < ranks; ++i) {
+    const int place = (lane + i) % ranks;
+    const auto* out = static_cast<const char*>(theirs[static_cast<size_t>(machine * ranks + place)]);
+    for (int m = 0; m < grid_.machines; ++m) {
+      const int part = m * ranks + place;
+      if (bytes_of(part) > 0)
+        peers_->read(place, out + call.offsets[static_cast<size_t>(part)] * width, place_of(part), bytes_of(part));
+    }
+  }
+  state_->meet();
 }
 
 void MpiChannel::swap_bytes(const Call& call, const void* send, int64_t send_bytes, int to, void* receive,

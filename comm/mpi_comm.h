@@ -1,7 +1,9 @@
 // MpiComm: ranks as MPI processes. Blocking MPI calls run on the communicator's own stream thread, since nonblocking
 // calls make no progress by themselves in Open MPI. Exchanges tensors in host memory, and GPU tensors through host
-// memory (comm/staged_channel). comm/absent.cpp replaces it in builds without MPI. Each process has one world
-// communicator at a time.
+// memory (comm/staged_channel). Where all ranks of a communicator are on one machine and may read each other's memory
+// (comm/peer_memory), they wait for each other on a board in shared memory (comm/progress_board), and gathers,
+// broadcasts and share() take no messages; elsewhere, or with LOCKSTEP_PEER_MEMORY=off, everything does.
+// comm/absent.cpp replaces it in builds without MPI. Each process has one world communicator at a time.
 #pragma once
 
 #include <memory>

@@ -60,6 +60,10 @@ class NcclComm final : public Communicator {
     last_.finish();
     host_->barrier(with_history(label));
   }
+  Work fence(std::string_view label) override {
+    last_.finish();
+    return host_->fence(with_history(label));
+  }
   std::unique_ptr<Communicator> split(int color, int key, std::string_view label) override {
     auto host = host_->split(color, key, with_history(label));
     const NcclChannel::Part part{*channel_, color, key};

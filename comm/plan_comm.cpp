@@ -12,6 +12,7 @@ class PlanChannel final : public Channel {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string_view backend() const override { return "plan"; }
+  bool shares_memory() const override { return true; }
   void run(const Call&) override {}
   std::shared_ptr<Channel> split(const Call& call) override {
     if (call.color < 0) return nullptr;

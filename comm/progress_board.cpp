@@ -1,11 +1,15 @@
 #include "comm/progress_board.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -21,6 +25,9 @@ struct ProgressBoard::Shared {
   int code;
   bool secondary;
   char why[1000];
+  // Counts arrivals of all ranks, modulo 2^32: what those who wait sleep on.
+  alignas(64) std::atomic<uint32_t> arrivals;
+  std::atomic<int> sleepers;
 };
 
 struct alignas(64) ProgressBoard::Entry {
@@ -28,19 +35,20 @@ struct alignas(64) ProgressBoard::Entry {
   std::atomic<int64_t> number;
   std::atomic<uint32_t> version;  // odd while the text is written
   std::atomic<bool> left;
-  std::atomic<int64_t> process;
+  std::atomic<int64_t> process, arrived;
   std::atomic<uint64_t> text[kWords];
   struct MarkedCall {
     static constexpr size_t kWords = 13;
     std::atomic<int64_t> number;  // 0 while the rest is written
     std::atomic<uint64_t> fingerprint, balance, details[kWords];
+    std::atomic<const void*> place;
   };
   MarkedCall marks[kMarks];
 };
 
 namespace {
 
-constexpr size_t kHeader = 1024;
+constexpr size_t kHeader = 1088;
 
 std::unique_ptr<ProgressBoard> no_board() { return nullptr; }
 
@@ -132,6 +140,7 @@ void ProgressBoard::mark(int place, int64_t number, const Mark& mark) {
   call.number.store(0);
   call.fingerprint.store(mark.fingerprint);
   call.balance.store(mark.balance);
+  call.place.store(mark.place);
   for (size_t i = 0; i < Entry::MarkedCall::kWords; ++i) call.details[i].store(words[i]);
   call.number.store(number);
 }
@@ -140,11 +149,45 @@ std::optional<ProgressBoard::Mark> ProgressBoard::mark_of(int place, int64_t num
   const Entry::MarkedCall& call = at(place).marks[number % kMarks];
   if (call.number.load() != number) return {};
   uint64_t words[Entry::MarkedCall::kWords + 1] = {};
-  Mark mark{call.fingerprint.load(), call.balance.load(), {}};
+  Mark mark{call.fingerprint.load(), call.balance.load(), {}, call.place.load()};
   for (size_t i = 0; i < Entry::MarkedCall::kWords; ++i) words[i] = call.details[i].load();
   if (call.number.load() != number) return {};  // overwritten meanwhile
   mark.details = reinterpret_cast<const char*>(words);
   return mark;
+}
+
+void ProgressBoard::arrive(int place) {
+  Shared& s = *static_cast<Shared*>(memory_);
+  at(place).arrived.fetch_add(1);
+  s.arrivals.fetch_add(1);
+  // Not FUTEX_PRIVATE: other processes sleep on it.
+  if (s.sleepers.load() > 0) syscall(SYS_futex, &s.arrivals, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+bool ProgressBoard::all_arrived(int place, int ranks) const {
+  const int64_t mine = at(place).arrived.load(std::memory_order_relaxed);
+  for (int i = 0; i < ranks; ++i)
+    if (at(i).arrived.load() < mine) return false;
+  return true;
+}
+
+void ProgressBoard::wait_for_arrivals(int place, int ranks, std::chrono::milliseconds patience) const {
+  // Yielding for a short time avoids the sleep of a core, which takes longer to end than most waits last.
+  constexpr std::chrono::microseconds kYielding{30};
+  const auto begun = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begun < kYielding) {
+    if (all_arrived(place, ranks)) return;
+    sched_yield();
+  }
+  Shared& s = *static_cast<Shared*>(memory_);
+  s.sleepers.fetch_add(1);
+  while (std::chrono::steady_clock::now() - begun < patience) {
+    const uint32_t seen = s.arrivals.load();
+    if (all_arrived(place, ranks)) break;
+    const timespec limit{0, std::chrono::nanoseconds(patience).count()};
+    syscall(SYS_futex, &s.arrivals, FUTEX_WAIT, seen, &limit, nullptr, 0);
+  }
+  s.sleepers.fetch_sub(1);
 }
 
 void ProgressBoard::abort(const Error& why) {

@@ -1,8 +1,9 @@
 // ProgressBoard: shared memory in which the ranks of one host post their calls. It lets a rank report the last call of
-// a rank that is missing, detects calls that differ without an exchange of messages, and delivers an abort to ranks
-// that are blocked. Each rank maps it; the system frees it when the last rank unmaps it.
+// a rank that is missing, detects calls that differ without an exchange of messages, lets ranks wait for each other,
+// and delivers an abort to ranks that are blocked. Each rank maps it; the system frees it when the last rank unmaps it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -41,11 +42,19 @@ class ProgressBoard {
   struct Mark {
     uint64_t fingerprint = 0, balance = 0;  // comm/call.h
     std::string details;                    // truncated to fit
+    const void* place = nullptr;            // of what it lets others read, an address of its process
   };
   static constexpr int64_t kMarks = 64;
   void mark(int place, int64_t number, const Mark& mark);
   std::optional<Mark> mark_of(
       int place, int64_t number) const;  // nullopt if that rank has not reached `number`, or has overwritten it
+
+  // The meetings of a communicator whose ranks are all on this host: a rank arrives at one after the other, and waits
+  // until all ranks have arrived as often as it has.
+  void arrive(int place);
+  bool all_arrived(int place, int ranks) const;  // as often as the rank at `place`
+  // Returns once all have, or a little later than `patience`.
+  void wait_for_arrivals(int place, int ranks, std::chrono::milliseconds patience) const;
 
   void abort(const Error& why);  // the first one counts; its text is cut to fit
   std::optional<Error> aborted() const;

@@ -238,7 +238,25 @@ Work QueuedComm::receive(const Tensor& tensor, int from, std::string_view label)
   return run(std::move(call), {tensor});
 }
 
-void QueuedComm::barrier(std::string_view label) { run(start(CallKind::kBarrier, label), {}).finish(); }
+Shared QueuedComm::share(const Tensor& tensor, const std::vector<int64_t>& counts, std::string_view label) {
+  trace_mark();
+  Call call = start(CallKind::kShare, label);
+  check_tensor(tensor, call);
+  check(shares_memory(), to_text(call), ": the ranks of ", backend(), " do not read each other's memory");
+  check(tensor.device().type != DeviceType::kCuda, to_text(call), ": ", tensor, " is not in host memory");
+  check(static_cast<int>(counts.size()) == size(), to_text(call), ": ", counts.size(), " counts for ", size(),
+        " ranks");
+  auto places = std::make_shared<std::vector<const void*>>(counts.size());
+  call.dtype = tensor.dtype();
+  call.send_counts = counts;
+  call.in = tensor.numel() > 0 ? tensor.read() : nullptr;
+  call.in_device = call.out_device = tensor.device();
+  call.shared = places.get();
+  auto shared = std::make_shared<const Call>(std::move(call));
+  Work work =
+      enqueue(*shared, {tensor.detach()}, [shared, places, channel = channel_](Parallel&) { channel->run(*shared); });
+  return {std::move(work), std::move(places), channel_->peer_memory()};
+}
 
 std::unique_ptr<Communicator> QueuedComm::split(int color, int key, std::string_view label) {
   auto call = std::make_shared<Call>(start(CallKind::kSplit, label));

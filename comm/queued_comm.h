@@ -26,6 +26,10 @@ class Channel {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual std::string_view backend() const = 0;
+  // Do the ranks read each other's host memory (Communicator::share)? And by what; null where it is of one process.
+  virtual bool shares_memory() const { return false; }
+  virtual std::vector<int> machines() const { return std::vector<int>(static_cast<size_t>(size())); }
+  virtual std::shared_ptr<const PeerMemory> peer_memory() const { return nullptr; }
   // Executes this rank's share of the call. On a stream thread, blocks until the share is done; with a GPU stream,
   // where the rank's own thread calls it, only launches the share. An error that it throws ends the communicator.
   virtual void run(const Call& call) = 0;
@@ -69,7 +73,11 @@ class QueuedComm final : public Communicator {
   Work broadcast(const Tensor& tensor, int root, std::string_view label) override;
   Work send(const Tensor& tensor, int to, std::string_view label) override;
   Work receive(const Tensor& tensor, int from, std::string_view label) override;
-  void barrier(std::string_view label) override;
+  void barrier(std::string_view label) override { fence(label).finish(); }
+  Work fence(std::string_view label) override { return run(start(CallKind::kBarrier, label), {}); }
+  bool shares_memory() const override { return channel_->shares_memory(); }
+  std::vector<int> machines() const override { return channel_->machines(); }
+  Shared share(const Tensor& tensor, const std::vector<int64_t>& counts, std::string_view label) override;
   std::unique_ptr<Communicator> split(int color, int key, std::string_view label) override;
   int64_t bytes_sent() const override { return sent_bytes_->own; }
   void abort(const Error& why) override { channel_->abort(why); }

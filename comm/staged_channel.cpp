@@ -101,6 +101,9 @@ class StagedChannel final : public Channel {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   std::string_view backend() const override { return inner_->backend(); }
+  bool shares_memory() const override { return inner_->shares_memory(); }
+  std::vector<int> machines() const override { return inner_->machines(); }
+  std::shared_ptr<const PeerMemory> peer_memory() const override { return inner_->peer_memory(); }
   void run(const Call& call) override {
     if (on_gpu(call.in_device) || on_gpu(call.out_device)) run_staged(call);
     else inner_->run(call);

@@ -7,6 +7,7 @@
 #include "core/kernels/kernels.h"
 #include "core/tensor/raw_ops.h"
 #include "sharding/reduce_schedule.h"
+#include "sharding/tree_merge.h"
 
 namespace lockstep {
 namespace {
@@ -19,6 +20,18 @@ void add_into(const Tensor& sum, const Tensor& other) {
   const float* from = static_cast<const float*>(other.read());
   float* to = static_cast<float*>(sum.write());
   current_stream().enqueue([to, from, n](Parallel& p) { kernels(p).tree_add(p, to, from, n); });
+}
+
+// May ranks of `axis` read each other's leaves?
+bool reads_in_place(const Axis& axis) {
+  return axis.size > 1 && current_device().type != DeviceType::kCuda && axis.comm().shares_memory();
+}
+
+// [0, size) cut for the ranks of an axis.
+std::vector<IndexRange> even_parts(int64_t size, int ranks) {
+  std::vector<IndexRange> out;
+  for (int r = 0; r < ranks; ++r) out.push_back(BucketLayout::cut({0, size}, ranks, r));
+  return out;
 }
 
 bool holds(const std::vector<Tensor>& tensors, const Tensor& t) {
@@ -35,7 +48,9 @@ GradientBucket::GradientBucket(const ParameterBucket& parameters, const Mesh& me
       index_(index),
       keeps_leaves_(o.level < ShardLevel::kGradients),
       reduce_dtype_(o.reduce_dtype),
-      mode_(o.reduce) {
+      mode_(o.reduce),
+      in_place_(mode_ == ReduceMode::kExact && reads_in_place(mesh.first())),
+      in_stages_(mode_ == ReduceMode::kExact && reads_in_place(mesh.machine())) {
   for (size_t i = 0; i < parameters.members().size(); ++i) {
     AutogradRecord& record = *parameters.members()[i].parameter->value.record();
     record.before_grad = [this] { allocate_leaf(); };
@@ -45,8 +60,7 @@ GradientBucket::GradientBucket(const ParameterBucket& parameters, const Mesh& me
   if (mode_ == ReduceMode::kFast && keeps_leaves_ && mesh.data().size > 1) {
     WithMemoryUse gradients(MemoryUse::kGradients);
     WithMemoryFor named(parameters_.name());
-    Communicator& comm = mesh.shard().size > 1 ? mesh.shard().comm() : mesh.replica().comm();
-    leaves_.push_back(comm.registered(layout().total(), DType::kFloat32));
+    leaves_.push_back(mesh.first().comm().registered(layout().total(), DType::kFloat32));
     raw::fill(leaves_.back(), 0);  // as in take_leaf
   }
 }
@@ -85,6 +99,8 @@ Tensor GradientBucket::take_sum() {
 }
 
 void GradientBucket::begin_step(int64_t micro_count) {
+  for (const Tensor& t : in_flight_)  // communicators may hold them for longer
+    if (!holds(leaves_, t)) t.storage()->release();
   in_flight_.clear();
   gradient_ = Tensor();
   nodes_ = TreeStack<Tensor>(micro_count);
@@ -153,11 +169,11 @@ void GradientBucket::leaf_complete() {
 
 // --- The exchange
 
-// Each rank sends every other its nodes' sums of that one's part of `span`; returns all ranks' nodes of this rank's
-// part, merged. Sends in the order of the current stream, merges in the order of `merging`. Where ranks bring many
-// nodes, the parts are exchanged in stretches, one after the other into the same memory, so that what arrives never
-// takes more than kReceived whole buffers.
-GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& nodes, IndexRange span,
+// Each rank sends every other its nodes' sums of that one's part; returns all ranks' nodes of this rank's part, merged.
+// Sends in the order of the current stream, merges in the order of `merging`. Where ranks bring many nodes, the parts
+// are exchanged in stretches, one after the other into the same memory, so that what arrives never takes more than
+// kReceived whole buffers.
+GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& nodes, const Parts& parts,
                                                const std::vector<IndexRange>& ranges, DType wire, Stream& merging) {
   const int size = comm.size(), me = comm.rank();
   std::vector<std::vector<IndexRange>> held;  // by each rank: the largest nodes of the tree within its range
@@ -168,7 +184,7 @@ GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& 
   }
   const auto held_by = [&](int rank) -> const std::vector<IndexRange>& { return held[static_cast<size_t>(rank)]; };
   const auto stretches = static_cast<int>(std::max<int64_t>(1, ceil_div(static_cast<int64_t>(calls), kReceived)));
-  const IndexRange my_part = BucketLayout::cut(span, size, me);
+  const IndexRange my_part = parts[static_cast<size_t>(me)];
 
   std::vector<Tensor> sent, received(calls);
   for (size_t k = 0; k < calls; ++k)
@@ -177,7 +193,7 @@ GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& 
 
   Nodes result;
   for (int stretch = 0; stretch < stretches; ++stretch) {
-    auto part = [&](int rank) { return BucketLayout::cut(BucketLayout::cut(span, size, rank), stretches, stretch); };
+    auto part = [&](int rank) { return BucketLayout::cut(parts[static_cast<size_t>(rank)], stretches, stretch); };
     const int64_t mine = part(me).size();
     std::vector<Work> works;
     std::vector<std::vector<int64_t>> places;
@@ -190,7 +206,7 @@ GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& 
         const bool sends = k < held_by(me).size();
         for (int r = 0; r < size; ++r) {
           send_counts.push_back(sends && r != me ? part(r).size() : 0);
-          send_offsets.push_back(sends ? part(r).begin - span.begin : 0);
+          send_offsets.push_back(sends ? part(r).begin : 0);
           receive_counts.push_back(r != me && k < held_by(r).size() ? mine : 0);
           receive_offsets.push_back(arriving);
           arriving += receive_counts.back();
@@ -211,8 +227,8 @@ GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& 
     for (int r = 0; r < size; ++r)
       for (size_t k = 0; k < held_by(r).size(); ++k) {
         const int64_t at = places[k][static_cast<size_t>(r)];
-        Tensor value = r == me ? nodes[k].second.slice(0, part(me).begin - span.begin, part(me).end - span.begin)
-                               : received[k].slice(0, at, at + mine);
+        Tensor value =
+            r == me ? nodes[k].second.slice(0, part(me).begin, part(me).end) : received[k].slice(0, at, at + mine);
         if (value.dtype() != DType::kFloat32) {
           value = raw::cast(value, DType::kFloat32);
           in_flight_.push_back(value);
@@ -228,6 +244,121 @@ GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& 
   }
   for (const auto& [range, value] : result) in_flight_.push_back(value);
   return result;
+}
+
+// The same where ranks read each other's leaves: each adds up its parts, one after the other, from where the leaves
+// lie. They may be written again once all ranks have read: below level gradients when the step's norms have been
+// gathered, which every rank computes from its sums; elsewhere a fence says so.
+GradientBucket::Nodes GradientBucket::exchange_in_place(Communicator& comm, const Nodes& nodes,
+                                                        const std::vector<Parts>& parts,
+                                                        const std::vector<IndexRange>& ranges, Stream& merging) {
+  const int size = comm.size(), me = comm.rank();
+  std::vector<IndexRange> held;                // by all ranks, in order
+  std::vector<std::pair<size_t, int>> places;  // of each: its place among its rank's, and that rank
+  size_t calls = 0;
+  for (int r = 0; r < size; ++r) {
+    size_t k = 0;
+    for (const IndexRange& node : maximal_nodes(ranges[static_cast<size_t>(r)], micro_count_)) {
+      held.push_back(node);
+      places.emplace_back(k++, r);
+    }
+    calls = std::max(calls, k);
+  }
+  const auto elements = [](const Parts& of_rank) {
+    int64_t n = 0;
+    for (const IndexRange& part : of_rank) n += part.size();
+    return n;
+  };
+  std::vector<Shared> shared;
+  for (size_t k = 0; k < calls; ++k) {
+    std::vector<int64_t> counts;
+    for (int r = 0; r < size; ++r)
+      counts.push_back(k < nodes.size() && r != me ? elements(parts[static_cast<size_t>(r)]) : 0);
+    shared.push_back(comm.share(k < nodes.size() ? nodes[k].second : Tensor::empty({0}), counts, collective_name()));
+  }
+
+  const WithStream with(merging);
+  for (const Shared& s : shared) s.work.wait();
+  const TraceOp op("add_gradients");
+  const TreeMerge merge(held, micro_count_);
+  const Parts& mine = parts[static_cast<size_t>(me)];
+  const int64_t total = elements(mine);
+  // Where no stage follows, the sums are of this rank's part.
+  const bool last = comm.size() == mesh_.data().size;
+  Nodes result;
+  std::vector<float*> outs;
+  for (const IndexRange& node : merge.results()) {
+    result.emplace_back(node, last ? take_sum() : Tensor::empty({total}));
+    if (!last) in_flight_.push_back(result.back().second);
+    outs.push_back(static_cast<float*>(result.back().second.write()));
+  }
+  current_stream().enqueue([merge, outs, shared, places, mine](Parallel& p) mutable {
+    constexpr int64_t kWidth = sizeof(float);
+    for (const IndexRange& part : mine) {
+      const auto buffer = [&](size_t i, int64_t at, int64_t n, float* scratch) {
+        const auto& [k, rank] = places[i];
+        return static_cast<const float*>(shared[k].read(rank, (part.begin + at) * kWidth, n * kWidth, scratch));
+      };
+      merge.run(p, buffer, outs, part.size());
+      for (float*& out : outs) out += part.size();
+    }
+  });
+  if (!keeps_leaves_) comm.fence(collective_name()).wait();
+  return result;
+}
+
+// Whole leaves, along mesh_.first(): every rank's part of the buffer.
+GradientBucket::Nodes GradientBucket::exchange_first(const Nodes& nodes, const std::vector<IndexRange>& ranges,
+                                                     DType wire, Stream& merging) {
+  const Axis& all = mesh_.first();
+  const Parts parts = even_parts(layout().total(), all.size);
+  if (in_stages_ && stages_send_less(ranges, wire)) return exchange_in_stages(nodes, parts, ranges, merging);
+  if (!in_place_) return exchange(all.comm(), nodes, parts, ranges, wire, merging);
+  std::vector<Parts> of_ranks;
+  for (const IndexRange& part : parts) of_ranks.push_back({part});
+  return exchange_in_place(all.comm(), nodes, of_ranks, ranges, merging);
+}
+
+// Rank l of a machine first adds up what its machine has for the ranks l of all machines, and then exchanges that with
+// those: a machine sends its nodes instead of its ranks'.
+GradientBucket::Nodes GradientBucket::exchange_in_stages(const Nodes& nodes, const Parts& parts,
+                                                         const std::vector<IndexRange>& ranges, Stream& merging) {
+  const int machines = mesh_.lane().size, ranks = mesh_.machine().size;
+  const auto rank_of = [&](int machine, int lane) { return static_cast<size_t>(machine * ranks + lane); };
+  std::vector<Parts> of_lanes(static_cast<size_t>(ranks));
+  for (int lane = 0; lane < ranks; ++lane)
+    for (int m = 0; m < machines; ++m) of_lanes[static_cast<size_t>(lane)].push_back(parts[rank_of(m, lane)]);
+  std::vector<IndexRange> here, of_machines;
+  for (int lane = 0; lane < ranks; ++lane) here.push_back(ranges[rank_of(mesh_.lane().index, lane)]);
+  for (int m = 0; m < machines; ++m) {
+    IndexRange all = ranges[rank_of(m, 0)];
+    for (int lane = 1; lane < ranks; ++lane) all.end = std::max(all.end, ranges[rank_of(m, lane)].end);
+    of_machines.push_back(all);
+  }
+  const Nodes sums = exchange_in_place(mesh_.machine().comm(), nodes, of_lanes, here, merging);
+  Parts within;  // a sum's buffer
+  int64_t begin = 0;
+  for (const IndexRange& part : of_lanes[static_cast<size_t>(mesh_.machine().index)]) {
+    within.push_back({begin, begin + part.size()});
+    begin += part.size();
+  }
+  const WithStream with(merging);
+  return exchange(mesh_.lane().comm(), sums, within, of_machines, DType::kFloat32, merging);
+}
+
+// Between machines, of all ranks together: sums of machines in fp32, or each rank's nodes in the type of the wire.
+bool GradientBucket::stages_send_less(const std::vector<IndexRange>& ranges, DType wire) const {
+  const int ranks = mesh_.machine().size;
+  int64_t of_machines = 0, of_ranks = 0;
+  IndexRange machine;
+  for (size_t r = 0; r < ranges.size(); ++r) {
+    if (r % static_cast<size_t>(ranks) == 0) machine = ranges[r];
+    machine.end = std::max(machine.end, ranges[r].end);
+    of_ranks += static_cast<int64_t>(maximal_nodes(ranges[r], micro_count_).size());
+    if ((r + 1) % static_cast<size_t>(ranks) == 0)
+      of_machines += static_cast<int64_t>(maximal_nodes(machine, micro_count_).size());
+  }
+  return of_machines * size_of(DType::kFloat32) <= of_ranks * size_of(wire);
 }
 
 DType GradientBucket::wire_type(const ReduceRound& round) const {
@@ -261,11 +392,12 @@ void GradientBucket::reduce(const ReduceRound& round, Stream& merging) {
       across.push_back(all);
     }
     const DType wire = wire_type(round);
-    if (shards > 1) nodes = exchange(mesh_.shard().comm(), nodes, layout().all(), within, wire, merging);
+    if (shards > 1) nodes = exchange_first(nodes, within, wire, merging);
     WithStream with(merging);
-    if (replicas > 1)
-      nodes = exchange(mesh_.replica().comm(), nodes, parameters_.slice(), across, shards == 1 ? wire : DType::kFloat32,
-                       merging);
+    if (replicas > 1 && shards == 1) nodes = exchange_first(nodes, across, wire, merging);
+    else if (replicas > 1)
+      nodes = exchange(mesh_.replica().comm(), nodes, even_parts(parameters_.slice().size(), replicas), across,
+                       DType::kFloat32, merging);
     fold(std::move(nodes), round.last);
     if (round.last) place_gradient(own_node);
   }

@@ -1,6 +1,6 @@
 // GradientBucket: the gradients of one ParameterBucket. Autograd writes them straight into the leaf of the micro-batch,
-// a flat buffer; reduce() sends each owner its part, merges what arrives in the tree's order, and leaves this rank's
-// slice of the step's sum. Owned by ReduceSchedule; borrows the parameters.
+// a flat buffer; reduce() sends each owner its part, or lets it read it where ranks share memory, merges the parts in
+// the tree's order, and leaves this rank's slice of the step's sum. Owned by ReduceSchedule; borrows the parameters.
 #pragma once
 
 #include <optional>
@@ -60,8 +60,16 @@ class GradientBucket {
   void allocate_leaf();
   void gradient_arrived(size_t i);
   void leaf_complete();
-  Nodes exchange(Communicator& comm, const Nodes& nodes, IndexRange span, const std::vector<IndexRange>& ranges,
+  // Of the elements of a node's buffer, by rank: those of its part.
+  using Parts = std::vector<IndexRange>;
+  Nodes exchange(Communicator& comm, const Nodes& nodes, const Parts& parts, const std::vector<IndexRange>& ranges,
                  DType wire, Stream& merging);
+  Nodes exchange_in_place(Communicator& comm, const Nodes& nodes, const std::vector<Parts>& parts,
+                          const std::vector<IndexRange>& ranges, Stream& merging);
+  Nodes exchange_first(const Nodes& nodes, const std::vector<IndexRange>& ranges, DType wire, Stream& merging);
+  Nodes exchange_in_stages(const Nodes& nodes, const Parts& parts, const std::vector<IndexRange>& ranges,
+                           Stream& merging);
+  bool stages_send_less(const std::vector<IndexRange>& ranges, DType wire) const;
   void fold(Nodes nodes, bool last);
   void place_gradient(const Tensor& own_node);
   void reduce_fast(const Nodes& nodes, bool last, Stream& merging);
@@ -74,6 +82,8 @@ class GradientBucket {
   bool keeps_leaves_;  // below level gradients: leaves stay whole until the step ends
   DType reduce_dtype_;
   ReduceMode mode_;
+  bool in_place_;   // the ranks of the first exchange read each other's leaves where they lie
+  bool in_stages_;  // or those of a machine do
 
   int64_t micro_count_ = 0, micro_ = 0;
   TreeStack<Tensor> nodes_;  // of this rank's micro-batches of the round; whole buffers

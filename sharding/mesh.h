@@ -1,7 +1,9 @@
 // Mesh: the ranks as a grid, whose dimensions are axes (comm/axis.h). `data`: every rank, each with micro-batches of
 // its own. It is cut into replicas x shards: consecutive ranks are a shard group, which holds one copy of the state in
 // slices; ranks at the same place of their groups are replicas of each other. A group of one rank is plain data
-// parallelism, a group of all ranks is full sharding, and any other size is hybrid sharding. Owned by DataParallel;
+// parallelism, a group of all ranks is full sharding, and any other size is hybrid sharding. The axis along which whole
+// gradients are exchanged may be cut once more, into machines x lanes, so that each byte travels between two machines
+// once. Owned by DataParallel;
 // borrows the communicator of `data`.
 #pragma once
 
@@ -21,6 +23,13 @@ class Mesh {
   // Without a communicator where their size is 1.
   const Axis& shard() const { return shard_; }
   const Axis& replica() const { return replica_; }
+  // Along which whole gradients are exchanged: the shard axis, or, where that is one rank, the replica axis.
+  const Axis& first() const { return shard_.size > 1 ? shard_ : replica_; }
+  // Where first() has several ranks on each of several machines, which read each other's memory: the ranks of this
+  // rank's machine, and those at its place on every machine. Rank m * machine().size + l of first() is rank l of
+  // machine m. Elsewhere both have size 1.
+  const Axis& machine() const { return machine_; }
+  const Axis& lane() const { return lane_; }
   // The shard axis by a second channel: parameters never queue behind gradients.
   Communicator& gathers() const { return *gathers_; }
 
@@ -30,9 +39,12 @@ class Mesh {
   int rank_of(int replica, int shard) const { return replica * shard_.size + shard; }
 
  private:
+  void find_machines();
+
   const Axis data_;
-  Axis shard_, replica_;
+  Axis shard_, replica_, machine_, lane_;
   std::unique_ptr<Communicator> shard_group_, replica_group_, gathers_;  // null where data_'s serves, or one rank
+  std::unique_ptr<Communicator> machine_group_, lane_group_;
 };
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@ struct Item {
 };
 constexpr Item kEnvironment[] = {
     {"LOCKSTEP_ISA", "kernels of a lower instruction-set level than the CPU has: generic, avx2 or avx512"},
+    {"LOCKSTEP_PEER_MEMORY", "off: processes of one machine exchange by messages alone"},
     {"CUDA_VISIBLE_DEVICES", "the GPUs that ranks use"},
     {"LOCKSTEP_CUDA_TRY",
      "ways of the GPU part that no card has decided yet, as words: split_k, fast_attention and others"},

@@ -1,11 +1,14 @@
 #include "comm/progress_board.h"
 
 #include <gtest/gtest.h>
+
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <thread>
 
 #include "comm/mpi_launch.h"
 
@@ -43,6 +46,32 @@ TEST(ProgressBoard, LiesWhereTheLauncherSays) {
   ASSERT_TRUE(mine && theirs);
   mine->leave(1);
   EXPECT_TRUE(theirs->left(1));
+}
+
+TEST(ProgressBoard, WaitsUntilAllHaveArrived) {
+  constexpr int kRanks = 3, kMeetings = 200;
+  constexpr std::chrono::milliseconds kLong{10000};
+  const auto board = ProgressBoard::create(kName, kRanks);
+  ASSERT_NE(board, nullptr);
+  ProgressBoard::unlink(kName);
+  std::atomic<int> met{0};
+  std::vector<std::thread> ranks;
+  for (int place = 0; place < kRanks; ++place)
+    ranks.emplace_back([&, place] {
+      for (int i = 0; i < kMeetings; ++i) {
+        if (i % 20 == 0 && place == i % kRanks) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        ++met;
+        board->arrive(place);
+        board->wait_for_arrivals(place, kRanks, kLong);
+        EXPECT_TRUE(board->all_arrived(place, kRanks));
+        EXPECT_GE(met.load(), (i + 1) * kRanks);
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+  // One that is missing: the wait ends.
+  board->arrive(0);
+  board->wait_for_arrivals(0, kRanks, std::chrono::milliseconds(5));
+  EXPECT_FALSE(board->all_arrived(0, kRanks));
 }
 
 TEST(ProgressBoard, LongTextsAreCut) {

@@ -182,6 +182,37 @@ TEST(Comm, AllToAllDeliversEachPartToItsRank) {
   });
 }
 
+// Twice, so that the second time everything that was read before has been written anew.
+TEST(Comm, ShareLetsRanksReadWhatLiesInOthers) {
+  on_ranks([](Communicator& comm) {
+    if (!comm.shares_memory() || current_device().type == DeviceType::kCuda) return;
+    constexpr int64_t kWidth = sizeof(float);
+    const auto me = static_cast<size_t>(comm.rank());
+    for (const int64_t n : {5, 3000000}) {
+      const Tensor mine = Tensor::empty({comm.rank() == 1 ? 0 : n});
+      for (int turn = 0; turn < 2; ++turn) {
+        raw::fill(mine, 10 * comm.rank() + turn);
+        std::vector<int64_t> counts(static_cast<size_t>(comm.size()), comm.rank() == 1 ? 0 : 2);
+        counts[me] = 0;
+        const Shared all = comm.share(mine, counts, "x");
+        all.work.finish();
+        for (int r = 0; r < comm.size(); ++r) {
+          EXPECT_EQ((*all.at)[static_cast<size_t>(r)] == nullptr, r == 1);
+          if (r == 1) continue;
+          float copy[2] = {};
+          for (int64_t first : {int64_t(0), n - 2}) {
+            const auto* there = static_cast<const float*>(all.read(r, first * kWidth, 2 * kWidth, copy));
+            EXPECT_EQ(there != copy, all.in_this_process(r));
+            EXPECT_EQ(there[0] + there[1], 2.0f * static_cast<float>(10 * r + turn)) << "rank " << r;
+          }
+        }
+        comm.fence("all have read").finish();
+      }
+    }
+    comm.barrier("before any ends");
+  });
+}
+
 TEST(Comm, BroadcastCopiesTheRoot) {
   on_ranks([](Communicator& comm) {
     for (DType dtype : all_dtypes())

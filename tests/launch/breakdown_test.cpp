@@ -99,7 +99,7 @@ TEST(Trace, OfAStepHoldsEveryPartInItsOrder) {
       EXPECT_NE(s.thread, thread);
       EXPECT_EQ(s.bytes, static_cast<int64_t>(micro_batches) * 2 * 16 * 4 * 2);
     }
-    const auto exchanges = named(spans, "all_to_all");
+    const auto exchanges = named(spans, "share");
     EXPECT_EQ(exchanges.empty(), ranks == 1);
     for (const Span& s : exchanges) {
       EXPECT_NE(s.thread, thread);
@@ -150,7 +150,7 @@ TEST(Breakdown, RowsAddUpToTheStep) {
       EXPECT_NE(std::find(seen.begin(), seen.end(), op), seen.end()) << op << "\n" << text;
     const size_t others = text.find("other threads of the rank");
     ASSERT_NE(others, text.npos) << text;
-    EXPECT_NE(text.find("all_to_all", others), text.npos) << text;
+    EXPECT_NE(text.find("share", others), text.npos) << text;
     EXPECT_NE(text.find("load_batch", others), text.npos) << text;
     EXPECT_EQ(text.find("\nwait ", others), text.npos) << text;
     EXPECT_NE(text.find("limits of 1 thread: 123.4 GF/s (fp32 product of 1024 x 1024 matrices), 5.6 GB/s"), text.npos)

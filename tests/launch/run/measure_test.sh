@@ -136,10 +136,10 @@ breaks_down() { # what command...
 }
 breaks_down "bench --breakdown" lockstep bench text.yaml --steps 4 --warmup 1 --breakdown
 breaks_down "bench --breakdown, 2 ranks" lockstep bench text.yaml --steps 4 --warmup 1 --ranks 2 --breakdown
-expect "bench --breakdown: exchanges" grep -qE '^all_to_all +[0-9]' out
+expect "bench --breakdown: exchanges" grep -qE '^share +[0-9]' out
 if with_mpi; then
   breaks_down "bench --breakdown, 2 processes" mpi 2 "$binary" bench text.yaml --steps 4 --warmup 1 --breakdown
-  expect "bench --breakdown: exchanges" grep -qE '^all_to_all +[0-9]' out
+  expect "bench --breakdown: exchanges" grep -qE '^share +[0-9]' out
 fi
 
 # No steps at all: the initial parameters, from which a run goes on as if it had not stopped.
