@@ -434,11 +434,13 @@ void GradientBucket::place_gradient(const Tensor& own_node) {
     if (!gradient_buffer_) gradient_buffer_ = Tensor::empty({parameters_.slice().size()});
     gradient_ = gradient_buffer_;
   }
-  mesh_.replica()
-      .comm()
-      .all_gather(gradient_, sum, BucketLayout::cut_sizes(parameters_.slice(), mesh_.replica().size), collective_name())
-      .wait();
+  // Where leaves stay, sums of the next bucket need not wait for this gather.
+  gathering_ = mesh_.replica().comm().all_gather(
+      gradient_, sum, BucketLayout::cut_sizes(parameters_.slice(), mesh_.replica().size), collective_name());
+  if (!keeps_leaves_) wait_gathered();
 }
+
+void GradientBucket::wait_gathered() { std::exchange(gathering_, {}).wait(); }
 
 // One local sum; the library adds across ranks in an order of its own.
 void GradientBucket::reduce_fast(const Nodes& nodes, bool last, Stream& merging) {
@@ -516,6 +518,7 @@ void GradientBucket::set_gradients(Slot* slots) const {
 bool GradientBucket::finish_reduce(std::optional<Seconds> patience) {
   if (!reduced_.synchronize(patience)) return false;
   reduced_ = {};
+  std::exchange(gathering_, {}).finish();
   if (keeps_leaves_) return true;  // the sum may lie in what arrived
   for (const Tensor& t : in_flight_) t.storage()->release();
   in_flight_.clear();

@@ -39,8 +39,11 @@ class GradientBucket {
   int end_micro_batch();
   // Launches the round's exchange; merging goes on in the order of `merging`. Collective.
   void reduce(const ReduceRound& round, Stream& merging);
-  // Blocks the host until reduce() is done, and gives back what it used meanwhile. False where `patience` ends first.
+  // Blocks the host until reduce() is done, and what it gathers is there, and gives back what it used meanwhile. False
+  // where `patience` ends first.
   bool finish_reduce(std::optional<Seconds> patience = {});
+  // Makes the current stream wait for what reduce() gathers from replicas.
+  void wait_gathered();
   // After the last round: this rank's slice of the step's sum, fp32 [slice()], by parameter into consecutive slots.
   void set_gradients(Slot* slots) const;
   // Sums of squares of part(), fp64: of each parameter in it, the largest nodes of the tree over its chunks, in order;
@@ -94,7 +97,8 @@ class GradientBucket {
   std::vector<bool> arrived_;
   int pending_ = 0;
   Tensor norm_sums_, norm_ranges_, norm_nodes_;  // of chunks; each node's first and last of them; of nodes
-  Event reduced_;
+  Event reduced_;                                // summed
+  Work gathering_;                               // from replicas
 };
 
 }  // namespace lockstep

@@ -156,6 +156,7 @@ void ReduceSchedule::finish() {
     log_.ready(in_flight_.front().transfer, log_.since_begin());
   while (!in_flight_.empty()) finish_oldest();
   if (merging_) current_stream().wait(merging_->record());
+  for (auto& b : buckets_) b->wait_gathered();
 }
 
 }  // namespace lockstep
