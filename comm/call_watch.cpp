@@ -99,18 +99,18 @@ void CallWatch::compare(const Call& call) const {
   compare_marks(call);
 }
 
-std::vector<const void*> CallWatch::meet(const Call& call, const void* place) {
+std::vector<const void*> CallWatch::meet(const Call& call, const void* place, const Progress& progress) {
   post_mark(call, place);
-  meet();
+  meet(progress);
   return compare_marks(call);
 }
 
-void CallWatch::meet() {
-  constexpr std::chrono::milliseconds kPatience{50};
+void CallWatch::meet(const Progress& progress) {
+  constexpr std::chrono::milliseconds kPatience{50}, kBusy{1};
   const int place = place_of(rank_);
   board_->arrive(place);
   for (;;) {
-    board_->wait_for_arrivals(place, here_, kPatience);
+    board_->wait_for_arrivals(place, here_, progress() ? kBusy : kPatience);
     if (board_->all_arrived(place, here_)) break;  // complete, even if a rank that has gone on has failed since
     look();
   }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,11 +35,14 @@ class CallWatch {
   // Posts the description of `call`, a collective, and compares it with those that the other ranks of this host have
   // posted under the same number; the last rank to arrive detects a difference. Throws ExitCode::kRanksDisagree.
   void compare(const Call& call) const;
+  // Called again and again during a meeting: moves on what this rank has sent and is not done. Returns false where
+  // there is nothing of the kind.
+  using Progress = std::function<bool()>;
   // Among the ranks of this host, where there is a board: posts `call`, a collective, and what it lets others read
   // (null: nothing), waits until all ranks have, and compares. Returns their places, by rank. Throws
   // ExitCode::kRanksDisagree, or as look() does.
-  std::vector<const void*> meet(const Call& call, const void* place);
-  void meet();  // waits again
+  std::vector<const void*> meet(const Call& call, const void* place, const Progress& progress);
+  void meet(const Progress& progress);  // waits again
   void advance() { since_ = Clock::now().time_since_epoch().count(); }
   void end();
   bool idle() const { return since_ == 0; }

@@ -95,6 +95,7 @@ class MpiChannel final : public Channel {
   void broadcast(const Call& call);
   void gather_parts(const Call& call);
   void gather_in_stages(const Call& call);
+  bool move_sends();  // what is buffered, as far as it goes; is something left?
   void send(const Call& call);
   void receive(const Call& call);
   // Sends one message and receives one, each at most kChunkBytes long; messages of 0 bytes are skipped.
@@ -107,6 +108,8 @@ class MpiChannel final : public Channel {
   std::shared_ptr<CallWatch> state_;
   std::shared_ptr<const Work::Watch> watch_;
   std::list<Pending> pending_;  // a list, since MPI reads the headers in place
+  // A rank that waits for others outside of MPI moves its messages on.
+  const CallWatch::Progress progress_ = [this] { return move_sends(); };
   std::vector<char> scratch_;
   std::vector<int> job_ranks_;  // of the ranks of comm_
   std::vector<int> machines_;   // of the ranks of comm_ (Communicator::machines)
@@ -274,7 +277,7 @@ void MpiChannel::run(const Call& call) {
 }
 
 std::vector<const void*> MpiChannel::check_agreement(const Call& call) {
-  if (reads_all()) return state_->meet(call, offer(call));
+  if (reads_all()) return state_->meet(call, offer(call), progress_);
   if (!options_.check_calls || size_ == 1) return {};
   const auto n = static_cast<size_t>(size_);
   const uint64_t mine[2] = {fingerprint(call), call.kind == CallKind::kAllToAll ? exchange_balance(call, rank_) : 0};
@@ -311,6 +314,7 @@ void MpiChannel::read_parts(const Call& call, const std::vector<const void*>& pl
   const auto read = [&](int from, void* to, int64_t bytes) {
     const auto begun = Clock::now();
     peers_->read(from, places[static_cast<size_t>(from)], to, bytes);
+    state_->advance();
     record_flight_transfer(job_ranks_[static_cast<size_t>(from)], bytes,
                            std::chrono::duration<double>(Clock::now() - begun).count());
   };
@@ -324,7 +328,7 @@ void MpiChannel::read_parts(const Call& call, const std::vector<const void*>& pl
       if (call.counts[f] > 0) read(from, call.out_at(call.offsets[f]), call.counts[f] * width);
     }
   }
-  state_->meet();  // all have read
+  state_->meet(progress_);  // all have read
 }
 
 void MpiChannel::all_reduce(const Call& call) {
@@ -415,17 +419,18 @@ void MpiChannel::gather_in_stages(const Call& call) {
       swap_bytes(call, own + at, std::clamp(out - at, int64_t{0}, chunk), to, place_of(from) + at,
                  std::clamp(in - at, int64_t{0}, chunk), from);
   }
-  const std::vector<const void*> theirs = state_->meet(call, call.out);
+  const std::vector<const void*> theirs = state_->meet(call, call.out, progress_);
   for (int i = 1; i < ranks; ++i) {
     const int place = (lane + i) % ranks;
     const auto* out = static_cast<const char*>(theirs[static_cast<size_t>(machine * ranks + place)]);
     for (int m = 0; m < grid_.machines; ++m) {
       const int part = m * ranks + place;
-      if (bytes_of(part) > 0)
-        peers_->read(place, out + call.offsets[static_cast<size_t>(part)] * width, place_of(part), bytes_of(part));
+      if (bytes_of(part) == 0) continue;
+      peers_->read(place, out + call.offsets[static_cast<size_t>(part)] * width, place_of(part), bytes_of(part));
+      state_->advance();
     }
   }
-  state_->meet();
+  state_->meet(progress_);
 }
 
 void MpiChannel::swap_bytes(const Call& call, const void* send, int64_t send_bytes, int to, void* receive,
@@ -490,14 +495,19 @@ void MpiChannel::receive(const Call& call) {
   }
 }
 
+bool MpiChannel::move_sends() {
+  std::erase_if(pending_, [](Pending& p) {
+    int done = 0;
+    must(MPI_Testall(static_cast<int>(p.requests.size()), p.requests.data(), &done, MPI_STATUSES_IGNORE),
+         "MPI_Testall");
+    return done != 0;
+  });
+  return !pending_.empty();
+}
+
 void MpiChannel::finish_sends(const std::function<bool()>& more) {
   for (int turn = 0; !pending_.empty(); ++turn) {
-    std::erase_if(pending_, [](Pending& p) {
-      int done = 0;
-      must(MPI_Testall(static_cast<int>(p.requests.size()), p.requests.data(), &done, MPI_STATUSES_IGNORE),
-           "MPI_Testall");
-      return done != 0;
-    });
+    move_sends();
     if (more() || state_->poisoned()) return;
     if (turn < 100) sched_yield();
     else std::this_thread::sleep_for(std::chrono::microseconds(100));

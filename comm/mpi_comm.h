@@ -2,7 +2,8 @@
 // calls make no progress by themselves in Open MPI. Exchanges tensors in host memory, and GPU tensors through host
 // memory (comm/staged_channel). Where all ranks of a communicator are on one machine and may read each other's memory
 // (comm/peer_memory), they wait for each other on a board in shared memory (comm/progress_board), and gathers,
-// broadcasts and share() take no messages; elsewhere, or with LOCKSTEP_PEER_MEMORY=off, everything does.
+// broadcasts and share() take no messages; between machines of as many consecutive ranks each, gathers take messages
+// between machines alone. With LOCKSTEP_PEER_MEMORY=off messages take everything.
 // comm/absent.cpp replaces it in builds without MPI. Each process has one world communicator at a time.
 #pragma once
 

@@ -25,8 +25,9 @@ PeerMemory::Address PeerMemory::own() {
     require_done(getrandom(&random, sizeof random, 0) == sizeof random, ExitCode::kDevice, "no random numbers");
     return random;
   }();
-  // Of this process and those that the same parent started. Fails where Yama is not in use, which then is not needed.
-  prctl(PR_SET_PTRACER, getppid(), 0, 0, 0);
+  // As Open MPI asks for its own copies; a process has one such entry. Fails where Yama is not in use, which then is
+  // not needed.
+  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
   return {getpid(), &mark, mark};
 }
 
@@ -62,11 +63,13 @@ void PeerMemory::read(int rank, const void* from, void* to, int64_t bytes) const
     const iovec here{static_cast<char*>(to) + at, size};
     const iovec there{const_cast<char*>(static_cast<const char*>(from)) + at, size};
     const ssize_t got = process_vm_readv(static_cast<pid_t>(process), &here, 1, &there, 1, 0);
-    const int error = errno;
-    // Where that process has ended, it or its launcher says why.
-    if (got <= 0)
-      throw Error::secondary(ExitCode::kRankLost, str("the memory of rank ", rank, " (process ", process,
-                                                      ") cannot be read: ", std::strerror(error)));
+    const int error = got < 0 ? errno : 0;
+    if (got <= 0) {
+      const std::string what = str("the memory of rank ", rank, " (process ", process,
+                                   ") cannot be read: ", error != 0 ? std::strerror(error) : "no bytes came");
+      // Where that process has ended, it or its launcher says why.
+      throw error == ESRCH ? Error::secondary(ExitCode::kRankLost, what) : Error(ExitCode::kRankLost, what);
+    }
     at += got;
   }
 }

@@ -17,14 +17,14 @@ class PeerMemory {
     const uint64_t* probe = nullptr;
     uint64_t mark = 0;
   };
-  // Also lets the other processes of the same launcher read, where the kernel asks for that (Yama).
+  // Also lets the other processes of this user read, where the kernel asks for that (Yama).
   static Address own();
   // Null where another rank's memory cannot be read: `why`.
   static std::shared_ptr<const PeerMemory> open(const std::vector<Address>& ranks, int me, std::string* why);
 
   bool is_own(int rank) const { return rank == me_; }
-  // Copies `bytes` from `from`, an address of rank `rank`. Throws ExitCode::kRankLost where they cannot be read, as
-  // when its process has ended.
+  // Copies `bytes` from `from`, an address of rank `rank`. Throws ExitCode::kRankLost where they cannot be read; a
+  // secondary error where its process has ended.
   void read(int rank, const void* from, void* to, int64_t bytes) const;
 
  private:

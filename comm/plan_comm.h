@@ -13,7 +13,7 @@ namespace lockstep {
 //   rank / group         the ranks of a row
 //   size + rank % group  the ranks of a column
 // Any other color is an error (ExitCode::kInternal). When a communicator that split() returned is split again, all its
-// ranks are assumed to pass the same color.
-std::unique_ptr<Communicator> make_plan_communicator(int rank, int size, int group = 1);
+// ranks are assumed to pass the same color. `reads`: what shares_memory() says.
+std::unique_ptr<Communicator> make_plan_communicator(int rank, int size, int group = 1, bool reads = true);
 
 }  // namespace lockstep

@@ -20,7 +20,8 @@ std::string stopped_text(int64_t process);
 class ProgressBoard {
  public:
   // `name` begins with "/"; its file lies in the folder that kSharedFolder names, or in /dev/shm (comm/mpi_launch.h).
-  // Both return null if the host has no shared memory left; the board only improves error messages.
+  // Both return null if the host has no shared memory left; without a board errors say less, and ranks exchange by
+  // messages.
   static std::unique_ptr<ProgressBoard> create(const std::string& name, int ranks);
   static std::unique_ptr<ProgressBoard> open(const std::string& name, int ranks);
   static void unlink(const std::string& name);  // to be called once all ranks have opened it
@@ -49,7 +50,7 @@ class ProgressBoard {
   std::optional<Mark> mark_of(
       int place, int64_t number) const;  // nullopt if that rank has not reached `number`, or has overwritten it
 
-  // The meetings of a communicator whose ranks are all on this host: a rank arrives at one after the other, and waits
+  // The meetings of the ranks of a communicator that are on this host: a rank arrives at one after the other, and waits
   // until all ranks have arrived as often as it has.
   void arrive(int place);
   bool all_arrived(int place, int ranks) const;  // as often as the rank at `place`

@@ -247,8 +247,9 @@ GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& 
 }
 
 // The same where ranks read each other's leaves: each adds up its parts, one after the other, from where the leaves
-// lie. They may be written again once all ranks have read: below level gradients when the step's norms have been
-// gathered, which every rank computes from its sums; elsewhere a fence says so.
+// lie. They may be written again once all ranks have read. Below level gradients that is when the step's norms have
+// been gathered, which every rank computes from its sums; at level none a gather writes into a leaf before that, but
+// only where this rank alone reads, or after those that read there have formed their sums. Elsewhere a fence says so.
 GradientBucket::Nodes GradientBucket::exchange_in_place(Communicator& comm, const Nodes& nodes,
                                                         const std::vector<Parts>& parts,
                                                         const std::vector<IndexRange>& ranges, Stream& merging) {

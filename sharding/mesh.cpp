@@ -25,7 +25,7 @@ Mesh::Mesh(const Axis& data, int group) : data_(data) {
 }
 
 void Mesh::find_machines() {
-  if (first().size == 1) return;
+  if (first().size == 1 || current_device().type == DeviceType::kCuda) return;
   Communicator& all = first().comm();
   const MachineGrid grid = MachineGrid::of(all.machines());
   if (!grid.has_stages()) return;

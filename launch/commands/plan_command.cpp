@@ -187,6 +187,8 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
           settings->config.place("sharding.group"), ": ", settings->parallel.group, " does not divide ", ranks,
           " ranks");
   make_plannable(*settings);
+  // A GPU is planned for, whatever this machine has.
+  if (limit > 0 && settings->device.choice == DeviceChoice::kAuto) settings->device.choice = DeviceChoice::kCuda;
   SharedData data(*settings);
   const std::vector<StepPlan> plans = plans_of(*settings, data, ranks);
   if (a.has("json")) {

@@ -5,6 +5,7 @@
 
 #include "comm/plan_comm.h"
 #include "core/base/partition.h"
+#include "core/device/backend.h"
 #include "launch/training/trial_pass.h"
 #include "launch/world/memory_report.h"
 #include "sharding/tree.h"
@@ -34,6 +35,12 @@ int group_of(const Settings& settings, int ranks) {
   return settings.parallel.level == ShardLevel::kNone ? 1 : ranks;
 }
 
+// Will the ranks read each other's host memory, as ranks on the CPU of one machine do?
+bool reads_memory(const Settings& settings) {
+  const DeviceChoice choice = settings.device.choice;
+  return choice == DeviceChoice::kCpu || (choice == DeviceChoice::kAuto && !has_gpu_driver());
+}
+
 // Runs the first steps of a rank on the device without bytes. The first step allocates memory that later ones reuse;
 // the last step of an epoch may be smaller.
 void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks,
@@ -41,7 +48,7 @@ void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks,
   const Device device = new_meta_device();
   Stream stream(device, Stream::Mode::kInline);
   WithStream with(stream);
-  const auto comm = make_plan_communicator(rank, ranks, plan.group);
+  const auto comm = make_plan_communicator(rank, ranks, plan.group, reads_memory(settings));
   Trainer trainer(settings, data.open(*comm), *comm);
   if (look) look(trainer);
   for (int step = 0; step < 3; ++step) {
