@@ -1,9 +1,9 @@
 #include "comm/communicator.h"
 
-#include "comm/peer_memory.h"
-
 #include <algorithm>
 #include <cstring>
+
+#include "comm/peer_memory.h"
 
 namespace lockstep {
 namespace {

@@ -165,7 +165,7 @@ void MpiChannel::make_board() {
   must(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
   if (const char* ranks = std::getenv("LOCKSTEP_TEST_MACHINE_RANKS")) {  // for tests: as if so many were on a machine
     MPI_Comm part = MPI_COMM_NULL;
-    must(MPI_Comm_split(host, job_ranks_[static_cast<size_t>(rank_)] / std::atoi(ranks), rank_, &part),
+    must(MPI_Comm_split(host, job_ranks_[static_cast<size_t>(rank_)] / std::max(1, std::atoi(ranks)), rank_, &part),
          "MPI_Comm_split");
     MPI_Comm_free(&host);
     host = part;

@@ -34,6 +34,16 @@ std::vector<IndexRange> even_parts(int64_t size, int ranks) {
   return out;
 }
 
+// What each `count` consecutive ranks, a group or a machine, hold together of a round's micro-batches.
+std::vector<IndexRange> joined(const std::vector<IndexRange>& ranges, int count) {
+  std::vector<IndexRange> out;
+  for (size_t r = 0; r < ranges.size(); ++r) {
+    if (r % static_cast<size_t>(count) == 0) out.push_back(ranges[r]);
+    out.back().end = std::max(out.back().end, ranges[r].end);
+  }
+  return out;
+}
+
 bool holds(const std::vector<Tensor>& tensors, const Tensor& t) {
   return std::any_of(tensors.begin(), tensors.end(), [&](const Tensor& o) { return o.storage() == t.storage(); });
 }
@@ -329,13 +339,8 @@ GradientBucket::Nodes GradientBucket::exchange_in_stages(const Nodes& nodes, con
   std::vector<Parts> of_lanes(static_cast<size_t>(ranks));
   for (int lane = 0; lane < ranks; ++lane)
     for (int m = 0; m < machines; ++m) of_lanes[static_cast<size_t>(lane)].push_back(parts[rank_of(m, lane)]);
-  std::vector<IndexRange> here, of_machines;
+  std::vector<IndexRange> here;
   for (int lane = 0; lane < ranks; ++lane) here.push_back(ranges[rank_of(mesh_.lane().index, lane)]);
-  for (int m = 0; m < machines; ++m) {
-    IndexRange all = ranges[rank_of(m, 0)];
-    for (int lane = 1; lane < ranks; ++lane) all.end = std::max(all.end, ranges[rank_of(m, lane)].end);
-    of_machines.push_back(all);
-  }
   const Nodes sums = exchange_in_place(mesh_.machine().comm(), nodes, of_lanes, here, merging);
   Parts within;  // a sum's buffer
   int64_t begin = 0;
@@ -344,22 +349,17 @@ GradientBucket::Nodes GradientBucket::exchange_in_stages(const Nodes& nodes, con
     begin += part.size();
   }
   const WithStream with(merging);
-  return exchange(mesh_.lane().comm(), sums, within, of_machines, DType::kFloat32, merging);
+  return exchange(mesh_.lane().comm(), sums, within, joined(ranges, ranks), DType::kFloat32, merging);
 }
 
 // Between machines, of all ranks together: sums of machines in fp32, or each rank's nodes in the type of the wire.
 bool GradientBucket::stages_send_less(const std::vector<IndexRange>& ranges, DType wire) const {
-  const int ranks = mesh_.machine().size;
-  int64_t of_machines = 0, of_ranks = 0;
-  IndexRange machine;
-  for (size_t r = 0; r < ranges.size(); ++r) {
-    if (r % static_cast<size_t>(ranks) == 0) machine = ranges[r];
-    machine.end = std::max(machine.end, ranges[r].end);
-    of_ranks += static_cast<int64_t>(maximal_nodes(ranges[r], micro_count_).size());
-    if ((r + 1) % static_cast<size_t>(ranks) == 0)
-      of_machines += static_cast<int64_t>(maximal_nodes(machine, micro_count_).size());
-  }
-  return of_machines * size_of(DType::kFloat32) <= of_ranks * size_of(wire);
+  const auto nodes_of = [&](const std::vector<IndexRange>& all) {
+    int64_t count = 0;
+    for (const IndexRange& r : all) count += static_cast<int64_t>(maximal_nodes(r, micro_count_).size());
+    return count;
+  };
+  return nodes_of(joined(ranges, mesh_.machine().size)) * size_of(DType::kFloat32) <= nodes_of(ranges) * size_of(wire);
 }
 
 DType GradientBucket::wire_type(const ReduceRound& round) const {
@@ -382,16 +382,8 @@ void GradientBucket::reduce(const ReduceRound& round, Stream& merging) {
     reduce_fast(nodes, round.last, merging);
   } else {
     // Within the shard group first: slices come to their owners. Then among the replicas, for parts of the slice.
-    std::vector<IndexRange> within, across;
-    for (int r = 0; r < replicas; ++r) {
-      IndexRange all = round.ranges[static_cast<size_t>(mesh_.rank_of(r, 0))];
-      for (int s = 0; s < shards; ++s) {
-        const IndexRange& one = round.ranges[static_cast<size_t>(mesh_.rank_of(r, s))];
-        if (r == mesh_.replica().index) within.push_back(one);
-        all.end = std::max(all.end, one.end);
-      }
-      across.push_back(all);
-    }
+    const auto own = round.ranges.begin() + mesh_.rank_of(mesh_.replica().index, 0);
+    const std::vector<IndexRange> within(own, own + shards), across = joined(round.ranges, shards);
     const DType wire = wire_type(round);
     if (shards > 1) nodes = exchange_first(nodes, within, wire, merging);
     WithStream with(merging);
