@@ -44,6 +44,7 @@ struct Call {
   std::vector<int64_t> counts, offsets;            // all_to_all: of the received parts
   std::vector<int64_t> send_counts, send_offsets;  // all_to_all
   int color = 0, key = 0;                          // split
+  int stride = 0, extent = 0;                      // split_axis: of the axis
   std::vector<const void*>* shared = nullptr;      // share: filled with where each rank's memory lies
 
   const char* in_at(int64_t element) const { return static_cast<const char*>(in) + element * size_of(dtype); }

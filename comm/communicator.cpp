@@ -6,6 +6,10 @@
 #include "comm/peer_memory.h"
 
 namespace lockstep {
+
+std::unique_ptr<Communicator> Communicator::split_axis(int stride, int extent, std::string_view label) {
+  return split(rank() % stride + rank() / (stride * extent) * stride, rank(), label);
+}
 namespace {
 
 constexpr Seconds kPollInterval{0.1};  // how often a wait calls its watch

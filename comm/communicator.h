@@ -111,6 +111,9 @@ class Communicator {
   // A new, independent communicator of the ranks that pass the same color, ordered by (key, rank); null for color < 0.
   // Collective.
   virtual std::unique_ptr<Communicator> split(int color, int key, std::string_view label) = 0;
+  // The same for the ranks of one line of a grid, of which `rank / stride % extent` is the place; stride * extent
+  // divides size(). Collective.
+  virtual std::unique_ptr<Communicator> split_axis(int stride, int extent, std::string_view label);
   // Payload that this rank has sent so far through this communicator and those split from it, in bytes as wire_bytes
   // counts them (comm/call.h).
   virtual int64_t bytes_sent() const = 0;

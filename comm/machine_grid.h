@@ -22,8 +22,19 @@ struct MachineGrid {
     grid.ranks = static_cast<int>(first);
     return grid;
   }
-  // Is there something to gain by going through it in stages?
-  bool has_stages() const { return machines > 1 && ranks > 1; }
+  // With how many others each machine exchanges in turn; the product of these extents is `machines`. A few all at once,
+  // which keeps links busiest. Many in steps: first each with its sibling, then pairs with the pair beside them, and so
+  // on, as long as their number is even, and what is left at once. So the rounds of an exchange grow with
+  // log2(machines), and each adds up nodes that are siblings in the tree of sums (recursive halving, nearest partner
+  // first).
+  std::vector<int> steps() const {
+    constexpr int kAtOnce = 16;
+    std::vector<int> out;
+    int left = machines;
+    for (; machines > kAtOnce && left % 2 == 0; left /= 2) out.push_back(2);
+    if (left > 1) out.push_back(left);
+    return out;
+  }
 };
 
 }  // namespace lockstep

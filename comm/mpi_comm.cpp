@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -32,6 +33,7 @@ using Clock = std::chrono::steady_clock;
 // Large messages are sent in pieces: Open MPI is faster (64 MB in pieces: 6 GB/s, whole: 1.2 GB/s) and takes less
 // memory.
 constexpr int64_t kChunkBytes = 8 << 20;
+constexpr size_t kUnderWay = 8;  // messages that a rank sends at a time, and as many that it receives
 constexpr int kExchangeTag = 1, kHeaderTag = 2, kMessageTag = 3;
 
 MPI_Datatype mpi_type(DType dtype) {
@@ -85,6 +87,7 @@ class MpiChannel final : public Channel {
   void make_board();
   void open_peers(MPI_Comm host);
   bool reads_all() const { return peers_ && static_cast<int>(here_.size()) == size_; }
+  bool has_stages() const { return grid_.machines > 1 && (grid_.ranks == 1 || peers_); }
   const void* offer(const Call& call) const;
   // Also waits for all ranks, and returns what they let each other read in this call, by rank, where ranks read each
   // other's memory.
@@ -98,9 +101,22 @@ class MpiChannel final : public Channel {
   bool move_sends();  // what is buffered, as far as it goes; is something left?
   void send(const Call& call);
   void receive(const Call& call);
-  // Sends one message and receives one, each at most kChunkBytes long; messages of 0 bytes are skipped.
-  void swap_bytes(const Call& call, const void* send, int64_t send_bytes, int to, void* receive, int64_t receive_bytes,
-                  int from);
+  struct Message {
+    char* data;
+    int64_t bytes;
+    int peer;
+  };
+  // What an exchange of every rank with every other sends and receives, by rounds: in round i each rank sends to the
+  // i-th rank after it and receives from the i-th before it.
+  struct Messages {
+    std::vector<Message> sent, received;
+    void send(const char* data, int64_t bytes, int to) { add(sent, const_cast<char*>(data), bytes, to); }
+    void receive(char* data, int64_t bytes, int from) { add(received, data, bytes, from); }
+
+   private:
+    static void add(std::vector<Message>& list, char* data, int64_t bytes, int peer);  // in chunks
+  };
+  void exchange(const Call& call, const Messages& messages);
 
   const MPI_Comm comm_;
   const CommOptions options_;
@@ -267,7 +283,7 @@ void MpiChannel::run(const Call& call) {
     switch (call.kind) {
       case CallKind::kAllReduce: return all_reduce(call);
       case CallKind::kReduceScatter: return reduce_scatter(call);
-      case CallKind::kAllGather: return peers_ && grid_.has_stages() ? gather_in_stages(call) : gather_parts(call);
+      case CallKind::kAllGather: return has_stages() ? gather_in_stages(call) : gather_parts(call);
       case CallKind::kAllToAll: return gather_parts(call);
       case CallKind::kBroadcast: return broadcast(call);
       case CallKind::kBarrier: return must(MPI_Barrier(comm_), to_text(call));
@@ -361,13 +377,15 @@ void MpiChannel::reduce_scatter(const Call& call) {
     const int64_t mine = size_for(me);
     std::vector<const void*> parts(n);
     parts[me] = call.in_at(call.offsets[me] + at);
+    Messages messages;
     for (size_t i = 1; i < n; ++i) {
       const size_t to = (me + i) % n, from = (me + n - i) % n;
       char* place = scratch_.data() + static_cast<int64_t>(from) * mine * width;
       parts[from] = place;
-      swap_bytes(call, call.in_at(call.offsets[to] + at), size_for(to) * width, static_cast<int>(to), place,
-                 mine * width, static_cast<int>(from));
+      messages.send(call.in_at(call.offsets[to] + at), size_for(to) * width, static_cast<int>(to));
+      messages.receive(place, mine * width, static_cast<int>(from));
     }
+    exchange(call, messages);
     reduce_in_order(call.op, call.dtype, parts, {call.out_at(at)}, mine);
   }
 }
@@ -382,43 +400,57 @@ void MpiChannel::broadcast(const Call& call) {
   }
 }
 
-// In round i every rank sends to the i-th rank after it and receives from the i-th before it.
 void MpiChannel::gather_parts(const Call& call) {
   trace_mark();
   const auto me = static_cast<size_t>(rank_), n = static_cast<size_t>(size_);
   const bool gather = call.kind == CallKind::kAllGather;
-  const int64_t width = size_of(call.dtype), chunk = kChunkBytes / width * width;
+  const int64_t width = size_of(call.dtype);
   auto source = [&](size_t to) { return gather ? call.in_at(0) : call.in_at(call.send_offsets[to]); };
   auto source_bytes = [&](size_t to) { return (gather ? call.counts[me] : call.send_counts[to]) * width; };
   char* own = call.out_at(call.offsets[me]);
   if (source(me) != own && call.counts[me] > 0) memcpy(own, source(me), static_cast<size_t>(call.counts[me] * width));
+  Messages messages;
   for (size_t i = 1; i < n; ++i) {
     const size_t to = (me + i) % n, from = (me + n - i) % n;
-    const int64_t out = source_bytes(to), in = call.counts[from] * width;
-    for (int64_t at = 0; at < std::max(out, in); at += chunk) {
-      swap_bytes(call, source(to) + at, std::clamp(out - at, int64_t{0}, chunk), static_cast<int>(to),
-                 call.out_at(call.offsets[from]) + at, std::clamp(in - at, int64_t{0}, chunk), static_cast<int>(from));
-    }
+    messages.send(source(to), source_bytes(to), static_cast<int>(to));
+    messages.receive(call.out_at(call.offsets[from]), call.counts[from] * width, static_cast<int>(from));
   }
+  exchange(call, messages);
 }
 
-// Rank l of each machine brings the parts of the ranks l of all machines, which each travel between two machines once;
-// then the ranks of a machine read from each other what the others brought.
+// Rank l of each machine brings the parts of the ranks l of all machines, which each travel between two machines once,
+// in the steps of the grid, the last one first, so that a rank passes on all that it has (recursive doubling), and
+// within a step around a ring: a link that is always between the same two is used best. Then the ranks of a machine
+// read from each other what the others brought.
 void MpiChannel::gather_in_stages(const Call& call) {
   trace_mark();
   const int ranks = grid_.ranks, machine = rank_ / ranks, lane = rank_ % ranks;
-  const int64_t width = size_of(call.dtype), chunk = kChunkBytes / width * width;
+  const int64_t width = size_of(call.dtype);
   const auto bytes_of = [&](int rank) { return call.counts[static_cast<size_t>(rank)] * width; };
   const auto place_of = [&](int rank) { return call.out_at(call.offsets[static_cast<size_t>(rank)]); };
-  const char* own = put_own_part(call, rank_);
-  for (int i = 1; i < grid_.machines; ++i) {
-    const int to = (machine + i) % grid_.machines * ranks + lane;
-    const int from = (machine + grid_.machines - i) % grid_.machines * ranks + lane;
-    const int64_t out = bytes_of(rank_), in = bytes_of(from);
-    for (int64_t at = 0; at < std::max(out, in); at += chunk)
-      swap_bytes(call, own + at, std::clamp(out - at, int64_t{0}, chunk), to, place_of(from) + at,
-                 std::clamp(in - at, int64_t{0}, chunk), from);
+  put_own_part(call, rank_);
+  const std::vector<int> steps = grid_.steps();
+  int stride = grid_.machines;
+  for (size_t step = steps.size(); step-- > 0;) {
+    const int extent = steps[step], block = stride;
+    stride /= extent;
+    const auto at = [&](int i) {  // the machine i places further along the step
+      const int place = machine / stride % extent;
+      return machine + ((place + i + extent) % extent - place) * stride;
+    };
+    for (int i = 0; i + 1 < extent; ++i) {
+      Messages messages;
+      // At first each has the parts of the machines that are at its place within a block.
+      for (int first = 0; first < grid_.machines; first += block) {
+        const int sent = (first + at(-i) % block) * ranks + lane,
+                  received = (first + at(-1 - i) % block) * ranks + lane;
+        messages.send(place_of(sent), bytes_of(sent), at(1) * ranks + lane);
+        messages.receive(place_of(received), bytes_of(received), at(-1) * ranks + lane);
+      }
+      exchange(call, messages);
+    }
   }
+  if (ranks == 1) return;
   const std::vector<const void*> theirs = state_->meet(call, call.out, progress_);
   for (int i = 1; i < ranks; ++i) {
     const int place = (lane + i) % ranks;
@@ -433,29 +465,54 @@ void MpiChannel::gather_in_stages(const Call& call) {
   state_->meet(progress_);
 }
 
-void MpiChannel::swap_bytes(const Call& call, const void* send, int64_t send_bytes, int to, void* receive,
-                            int64_t receive_bytes, int from) {
-  MPI_Request requests[2];  // the message that comes, and the one that goes
-  const auto begun = Clock::now();
-  must(MPI_Irecv(receive, static_cast<int>(receive_bytes), MPI_BYTE, receive_bytes > 0 ? from : MPI_PROC_NULL,
-                 kExchangeTag, comm_, &requests[0]),
-       to_text(call));
-  must(MPI_Isend(send, static_cast<int>(send_bytes), MPI_BYTE, send_bytes > 0 ? to : MPI_PROC_NULL, kExchangeTag, comm_,
-                 &requests[1]),
-       to_text(call));
-  int got = 0;
-  for (int done = 0; done < 2; ++done) {
+void MpiChannel::Messages::add(std::vector<Message>& list, char* data, int64_t bytes, int peer) {
+  for (int64_t at = 0; at < bytes; at += kChunkBytes)
+    list.push_back({data + at, std::min(kChunkBytes, bytes - at), peer});
+}
+
+// Several rounds are under way at a time, so that a rank that is behind in one does not leave the links of the others
+// idle, and latencies of many rounds overlap. The oldest message that has not arrived is posted on both sides, so that
+// something always moves.
+void MpiChannel::exchange(const Call& call, const Messages& messages) {
+  const auto post = [&](const Message& m, bool send, MPI_Request* request) {
+    const int bytes = static_cast<int>(m.bytes);
+    must(send ? MPI_Isend(m.data, bytes, MPI_BYTE, m.peer, kExchangeTag, comm_, request)
+              : MPI_Irecv(m.data, bytes, MPI_BYTE, m.peer, kExchangeTag, comm_, request),
+         to_text(call));
+  };
+  // The first half of the requests receives, the other sends; each serves one message after the other.
+  std::array<MPI_Request, 2 * kUnderWay> requests;
+  std::array<std::pair<const Message*, Clock::time_point>, kUnderWay> receiving;
+  requests.fill(MPI_REQUEST_NULL);
+  auto next_received = messages.received.begin();
+  auto next_sent = messages.sent.begin();
+  const auto fill = [&](size_t place) {
+    if (place >= kUnderWay) {
+      if (next_sent != messages.sent.end()) post(*next_sent++, true, &requests[place]);
+    } else if (next_received != messages.received.end()) {
+      receiving[place] = {&*next_received, Clock::now()};
+      post(*next_received++, false, &requests[place]);
+    }
+  };
+  for (size_t place = 0; place < requests.size(); ++place) fill(place);
+  for (;;) {
     MPI_Status status;
     int which = 0;
-    must(MPI_Waitany(2, requests, &which, &status), to_text(call));
-    if (which != 0) continue;
-    MPI_Get_count(&status, MPI_BYTE, &got);
-    record_flight_transfer(job_ranks_[static_cast<size_t>(from)], receive_bytes,
-                           std::chrono::duration<double>(Clock::now() - begun).count());
+    must(MPI_Waitany(static_cast<int>(requests.size()), requests.data(), &which, &status), to_text(call));
+    if (which == MPI_UNDEFINED) return;  // none is left
+    const auto place = static_cast<size_t>(which);
+    if (place < kUnderWay) {
+      const auto& [message, begun] = receiving[place];
+      int got = 0;
+      MPI_Get_count(&status, MPI_BYTE, &got);
+      require(got == message->bytes, ExitCode::kRanksDisagree, to_text(call), ": rank ", message->peer, " sent ", got,
+              " bytes where ", message->bytes, " were expected");
+      record_flight_transfer(job_ranks_[static_cast<size_t>(message->peer)], message->bytes,
+                             std::chrono::duration<double>(Clock::now() - begun).count());
+    }
+    state_->advance();
+    fill(place);
   }
-  require(receive_bytes == 0 || got == receive_bytes, ExitCode::kRanksDisagree, to_text(call), ": rank ", from,
-          " sent ", got, " bytes where ", receive_bytes, " were expected");
-  state_->advance();
 }
 
 void MpiChannel::send(const Call& call) {

@@ -8,12 +8,14 @@
 
 namespace lockstep {
 
-// The communicator of rank `rank` of `size`. There are no other ranks to ask for their colors, so split() accepts only
-// two patterns, the rows and columns of a grid whose rows are `group` consecutive ranks (1: no grid):
-//   rank / group         the ranks of a row
-//   size + rank % group  the ranks of a column
-// Any other color is an error (ExitCode::kInternal). When a communicator that split() returned is split again, all its
-// ranks are assumed to pass the same color. `reads`: what shares_memory() says.
-std::unique_ptr<Communicator> make_plan_communicator(int rank, int size, int group = 1, bool reads = true);
+// Where the ranks of a plan are.
+struct PlannedMachines {
+  int ranks = 0;      // of a machine, consecutive; 0: all are on one
+  bool reads = true;  // do the ranks of a machine read each other's memory (Communicator::shares_memory)?
+};
+
+// The communicator of rank `rank` of `size`. There are no other ranks to ask for their colors: split() takes all to
+// pass the color 0, and throws ExitCode::kInternal for any other; split_axis() gives each rank its line of the grid.
+std::unique_ptr<Communicator> make_plan_communicator(int rank, int size, const PlannedMachines& machines = {});
 
 }  // namespace lockstep

@@ -259,9 +259,25 @@ Shared QueuedComm::share(const Tensor& tensor, const std::vector<int64_t>& count
 }
 
 std::unique_ptr<Communicator> QueuedComm::split(int color, int key, std::string_view label) {
-  auto call = std::make_shared<Call>(start(CallKind::kSplit, label));
-  call->color = color;
-  call->key = key;
+  Call call = start(CallKind::kSplit, label);
+  call.color = color;
+  call.key = key;
+  return make_part(std::move(call));
+}
+
+std::unique_ptr<Communicator> QueuedComm::split_axis(int stride, int extent, std::string_view label) {
+  Call call = start(CallKind::kSplit, label);
+  check(stride >= 1 && extent >= 1 && size() % (stride * extent) == 0, to_text(call), ": an axis of ", extent,
+        " ranks, ", stride, " apart, of ", size());
+  call.color = rank() % stride + rank() / (stride * extent) * stride;
+  call.key = rank();
+  call.stride = stride;
+  call.extent = extent;
+  return make_part(std::move(call));
+}
+
+std::unique_ptr<Communicator> QueuedComm::make_part(Call split) {
+  const auto call = std::make_shared<const Call>(std::move(split));
   auto made = std::make_shared<std::shared_ptr<Channel>>();
   enqueue(*call, {}, [call, made, channel = channel_](Parallel&) { *made = channel->split(*call); }).finish();
   return *made ? std::make_unique<QueuedComm>(std::move(*made), stream_->mode(), this) : nullptr;

@@ -79,6 +79,7 @@ class QueuedComm final : public Communicator {
   std::vector<int> machines() const override { return channel_->machines(); }
   Shared share(const Tensor& tensor, const std::vector<int64_t>& counts, std::string_view label) override;
   std::unique_ptr<Communicator> split(int color, int key, std::string_view label) override;
+  std::unique_ptr<Communicator> split_axis(int stride, int extent, std::string_view label) override;
   int64_t bytes_sent() const override { return sent_bytes_->own; }
   void abort(const Error& why) override { channel_->abort(why); }
   std::optional<Error> failure() const override { return channel_->failure(); }
@@ -94,6 +95,7 @@ class QueuedComm final : public Communicator {
   Call between_two(CallKind kind, const Tensor& tensor, int peer, std::string_view label);
   int64_t& number_of(const Call& call);  // the counter of calls of this kind
   Work run(Call call, std::vector<Tensor> held);
+  std::unique_ptr<Communicator> make_part(Call call);
   Work enqueue(const Call& call, std::vector<Tensor> held, Stream::Task task);
 
   std::shared_ptr<Channel> channel_;

@@ -60,7 +60,7 @@ GradientBucket::GradientBucket(const ParameterBucket& parameters, const Mesh& me
       reduce_dtype_(o.reduce_dtype),
       mode_(o.reduce),
       in_place_(mode_ == ReduceMode::kExact && reads_in_place(mesh.first())),
-      in_stages_(mode_ == ReduceMode::kExact && reads_in_place(mesh.machine())) {
+      in_stages_(mode_ == ReduceMode::kExact && mesh.machines().machines > 1) {
   for (size_t i = 0; i < parameters.members().size(); ++i) {
     AutogradRecord& record = *parameters.members()[i].parameter->value.record();
     record.before_grad = [this] { allocate_leaf(); };
@@ -323,7 +323,8 @@ GradientBucket::Nodes GradientBucket::exchange_first(const Nodes& nodes, const s
                                                      DType wire, Stream& merging) {
   const Axis& all = mesh_.first();
   const Parts parts = even_parts(layout().total(), all.size);
-  if (in_stages_ && stages_send_less(ranges, wire)) return exchange_in_stages(nodes, parts, ranges, merging);
+  if (const Stages stages = best_stages(ranges, wire); stages != Stages::kNone)
+    return exchange_in_stages(stages, nodes, parts, ranges, merging);
   if (!in_place_) return exchange(all.comm(), nodes, parts, ranges, wire, merging);
   std::vector<Parts> of_ranks;
   for (const IndexRange& part : parts) of_ranks.push_back({part});
@@ -331,35 +332,104 @@ GradientBucket::Nodes GradientBucket::exchange_first(const Nodes& nodes, const s
 }
 
 // Rank l of a machine first adds up what its machine has for the ranks l of all machines, and then exchanges that with
-// those: a machine sends its nodes instead of its ranks'.
-GradientBucket::Nodes GradientBucket::exchange_in_stages(const Nodes& nodes, const Parts& parts,
+// those: a machine sends its nodes instead of its ranks'. In steps, what is left to exchange is halved by each, and a
+// machine sends the nodes of all that it has met. A sum's buffer holds the parts of the machines in such an order that
+// what goes to one other rank is always one stretch of it.
+GradientBucket::Nodes GradientBucket::exchange_in_stages(Stages stages, const Nodes& nodes, const Parts& parts,
                                                          const std::vector<IndexRange>& ranges, Stream& merging) {
-  const int machines = mesh_.lane().size, ranks = mesh_.machine().size;
-  const auto rank_of = [&](int machine, int lane) { return static_cast<size_t>(machine * ranks + lane); };
+  const int machines = mesh_.machines().machines, ranks = mesh_.machines().ranks, machine = mesh_.lane().index;
+  const std::vector<Axis> steps = stages == Stages::kSteps ? mesh_.lane_steps() : std::vector<Axis>{mesh_.lane()};
+  const auto rank_of = [&](int m, int lane) { return static_cast<size_t>(m * ranks + lane); };
+  // By the place along the first step, then along the second, and so on.
+  std::vector<int> order{0};
+  for (int stride = machines, s = static_cast<int>(steps.size()) - 1; s >= 0; --s) {
+    const int extent = steps[static_cast<size_t>(s)].size;
+    stride /= extent;
+    std::vector<int> longer;
+    for (int place = 0; place < extent; ++place)
+      for (const int m : order) longer.push_back(m + place * stride);
+    order = std::move(longer);
+  }
   std::vector<Parts> of_lanes(static_cast<size_t>(ranks));
   for (int lane = 0; lane < ranks; ++lane)
-    for (int m = 0; m < machines; ++m) of_lanes[static_cast<size_t>(lane)].push_back(parts[rank_of(m, lane)]);
-  std::vector<IndexRange> here;
-  for (int lane = 0; lane < ranks; ++lane) here.push_back(ranges[rank_of(mesh_.lane().index, lane)]);
-  const Nodes sums = exchange_in_place(mesh_.machine().comm(), nodes, of_lanes, here, merging);
-  Parts within;  // a sum's buffer
-  int64_t begin = 0;
-  for (const IndexRange& part : of_lanes[static_cast<size_t>(mesh_.machine().index)]) {
-    within.push_back({begin, begin + part.size()});
-    begin += part.size();
-  }
+    for (const int m : order) of_lanes[static_cast<size_t>(lane)].push_back(parts[rank_of(m, lane)]);
   const WithStream with(merging);
-  return exchange(mesh_.lane().comm(), sums, within, joined(ranges, ranks), DType::kFloat32, merging);
+  Nodes sums;
+  if (ranks > 1) {
+    const auto first = ranges.begin() + machine * ranks;
+    sums = exchange_in_place(mesh_.machine().comm(), nodes, of_lanes, {first, first + ranks}, merging);
+  } else if (steps.size() > 1) {
+    sums = arranged(nodes, of_lanes[0]);
+  } else {
+    sums = nodes;  // where the order is that of the ranks
+  }
+
+  const int lane = ranks > 1 ? mesh_.machine().index : 0;
+  int stride = 1;
+  for (const Axis& step : steps) {
+    const auto each = order.size() / static_cast<size_t>(step.size);
+    Parts within;  // a sum's buffer
+    int64_t at = 0;
+    for (size_t i = 0; i < order.size(); ++i) {
+      if (i % each == 0) within.push_back({at, at});
+      at += parts[rank_of(order[i], lane)].size();
+      within.back().end = at;
+    }
+    std::vector<IndexRange> held;  // by those along the step: of all machines that they have met
+    const int block = machine / (stride * step.size) * step.size;
+    for (int place = 0; place < step.size; ++place) {
+      const auto first = static_cast<size_t>((block + place) * stride * ranks);
+      IndexRange& all = held.emplace_back(ranges[first]);
+      for (size_t r = first; r < first + static_cast<size_t>(stride * ranks); ++r)
+        all.end = std::max(all.end, ranges[r].end);
+    }
+    sums = exchange(step.comm(), sums, within, held, DType::kFloat32, merging);
+    const auto mine = order.begin() + static_cast<std::ptrdiff_t>(each) * step.index;
+    order = std::vector<int>(mine, mine + static_cast<std::ptrdiff_t>(each));
+    stride *= step.size;
+  }
+  return sums;
 }
 
-// Between machines, of all ranks together: sums of machines in fp32, or each rank's nodes in the type of the wire.
-bool GradientBucket::stages_send_less(const std::vector<IndexRange>& ranges, DType wire) const {
-  const auto nodes_of = [&](const std::vector<IndexRange>& all) {
+// These parts of each node's buffer, one after the other.
+GradientBucket::Nodes GradientBucket::arranged(const Nodes& nodes, const Parts& parts) {
+  Nodes out;
+  for (const auto& [range, buffer] : nodes) {
+    const Tensor to = Tensor::empty({buffer.numel()});
+    out.emplace_back(range, to);
+    in_flight_.push_back(to);
+    int64_t at = 0;
+    for (const IndexRange& part : parts) {
+      raw::copy(to.slice(0, at, at + part.size()), buffer.slice(0, part.begin, part.end));
+      at += part.size();
+    }
+  }
+  return out;
+}
+
+// Which way sends the fewest bytes between machines, and of those that send as many, takes the fewest rounds.
+GradientBucket::Stages GradientBucket::best_stages(const std::vector<IndexRange>& ranges, DType wire) const {
+  if (!in_stages_) return Stages::kNone;
+  const MachineGrid& grid = mesh_.machines();
+  // All machines' bytes, where a buffer of fp32 has 4 * machines.
+  const auto bytes = [&](const std::vector<IndexRange>& held, int64_t width, int64_t sent) {
     int64_t count = 0;
-    for (const IndexRange& r : all) count += static_cast<int64_t>(maximal_nodes(r, micro_count_).size());
-    return count;
+    for (const IndexRange& r : held) count += static_cast<int64_t>(maximal_nodes(r, micro_count_).size());
+    return count * width * sent;
   };
-  return nodes_of(joined(ranges, mesh_.machine().size)) * size_of(DType::kFloat32) <= nodes_of(ranges) * size_of(wire);
+  const std::vector<IndexRange> of_machines = joined(ranges, grid.ranks);
+  const int64_t none = bytes(ranges, size_of(wire), grid.machines - 1);
+  const int64_t once = bytes(of_machines, size_of(DType::kFloat32), grid.machines - 1);
+  int64_t stepwise = 0;
+  int met = 1;
+  for (const int extent : grid.steps()) {
+    // Each machine sends what it has met of a stretch of which `met * extent` ranks have one part each.
+    const int64_t sent = grid.machines / (met * extent) * (extent - 1);
+    stepwise += met * bytes(joined(of_machines, met), size_of(DType::kFloat32), sent);
+    met *= extent;
+  }
+  if (std::min(stepwise, once) > none) return Stages::kNone;
+  return stepwise <= once ? Stages::kSteps : Stages::kOnce;
 }
 
 DType GradientBucket::wire_type(const ReduceRound& round) const {

@@ -70,9 +70,12 @@ class GradientBucket {
   Nodes exchange_in_place(Communicator& comm, const Nodes& nodes, const std::vector<Parts>& parts,
                           const std::vector<IndexRange>& ranges, Stream& merging);
   Nodes exchange_first(const Nodes& nodes, const std::vector<IndexRange>& ranges, DType wire, Stream& merging);
-  Nodes exchange_in_stages(const Nodes& nodes, const Parts& parts, const std::vector<IndexRange>& ranges,
+  // Between machines, each in turn with a few others, or each with all at a time; or all ranks with each other.
+  enum class Stages { kSteps, kOnce, kNone };
+  Nodes exchange_in_stages(Stages stages, const Nodes& nodes, const Parts& parts, const std::vector<IndexRange>& ranges,
                            Stream& merging);
-  bool stages_send_less(const std::vector<IndexRange>& ranges, DType wire) const;
+  Nodes arranged(const Nodes& nodes, const Parts& parts);
+  Stages best_stages(const std::vector<IndexRange>& ranges, DType wire) const;
   void fold(Nodes nodes, bool last);
   void place_gradient(const Tensor& own_node);
   void reduce_fast(const Nodes& nodes, bool last, Stream& merging);
@@ -86,7 +89,7 @@ class GradientBucket {
   DType reduce_dtype_;
   ReduceMode mode_;
   bool in_place_;   // the ranks of the first exchange read each other's leaves where they lie
-  bool in_stages_;  // or those of a machine do
+  bool in_stages_;  // or they are a grid of machines
 
   int64_t micro_count_ = 0, micro_ = 0;
   TreeStack<Tensor> nodes_;  // of this rank's micro-batches of the round; whole buffers

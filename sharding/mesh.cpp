@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "comm/machine_grid.h"
-
 namespace lockstep {
 
 Mesh::Mesh(const Axis& data, int group) : data_(data) {
@@ -13,11 +11,10 @@ Mesh::Mesh(const Axis& data, int group) : data_(data) {
   shard_.index = data.index % group;
   replica_.size = data.size / group;
   replica_.index = data.index / group;
-  // Rows and columns have colors of their own, by which a plan tells them apart (comm/plan_comm.h).
-  if (shard_.size > 1) gathers_ = data.comm().split(replica_.index, data.index, "parameters' channel");
+  if (shard_.size > 1) gathers_ = data.comm().split_axis(1, group, "parameters' channel");
   if (shard_.size > 1 && replica_.size > 1) {
-    shard_group_ = data.comm().split(replica_.index, data.index, "shard group");
-    replica_group_ = data.comm().split(data.size + shard_.index, data.index, "replicas");
+    shard_group_ = data.comm().split_axis(1, group, "shard group");
+    replica_group_ = data.comm().split_axis(group, replica_.size, "replicas");
   }
   if (shard_.size > 1) shard_.communicator = shard_group_ ? shard_group_.get() : data.communicator;
   if (replica_.size > 1) replica_.communicator = replica_group_ ? replica_group_.get() : data.communicator;
@@ -28,15 +25,28 @@ void Mesh::find_machines() {
   if (first().size == 1 || current_device().type == DeviceType::kCuda) return;
   Communicator& all = first().comm();
   const MachineGrid grid = MachineGrid::of(all.machines());
-  if (!grid.has_stages()) return;
-  const int machine = first().index / grid.ranks, lane = first().index % grid.ranks;
-  auto ranks = all.split(machine, first().index, "ranks of a machine");
-  const std::vector<int64_t> read = all_gather_values(all, ranks->shares_memory(), "memory of machines");
-  if (std::find(read.begin(), read.end(), 0) != read.end()) return;
-  machine_group_ = std::move(ranks);
-  lane_group_ = all.split(grid.machines + lane, first().index, "lanes between machines");
-  machine_ = Axis(*machine_group_);
-  lane_ = Axis(*lane_group_);
+  if (grid.machines == 1) return;
+  if (grid.ranks > 1) {
+    auto ranks = all.split_axis(1, grid.ranks, "ranks of a machine");
+    const std::vector<int64_t> read = all_gather_values(all, ranks->shares_memory(), "memory of machines");
+    if (std::find(read.begin(), read.end(), 0) != read.end()) return;
+    machine_group_ = std::move(ranks);
+    machine_ = Axis(*machine_group_);
+    lane_group_ = all.split_axis(grid.ranks, grid.machines, "lanes between machines");
+  }
+  grid_ = grid;
+  lane_ = lane_group_ ? Axis(*lane_group_) : first();
+  const std::vector<int> steps = grid.steps();
+  if (steps.size() == 1) {
+    lane_steps_.push_back(lane_);
+    return;
+  }
+  int stride = grid.ranks;
+  for (const int extent : steps) {
+    step_groups_.push_back(all.split_axis(stride, extent, "steps between machines"));
+    lane_steps_.emplace_back(*step_groups_.back());
+    stride *= extent;
+  }
 }
 
 }  // namespace lockstep

@@ -7,6 +7,8 @@ namespace {
 
 // Exchanges under way at a time where gradients leave at once: the bound on their memory.
 constexpr size_t kInFlight = 2;
+// Where machines exchange in stages: so that links carry one bucket while another is added up or waits for a late rank.
+constexpr int kInStages = 2;
 // Where another rank's micro-batch does not use a block, that rank's part may come only when its backward ends, which
 // may wait for this rank: after this time more memory is taken instead.
 constexpr Seconds kPatience{1};
@@ -18,10 +20,13 @@ ReduceSchedule::ReduceSchedule(const Mesh& mesh, const DataParallelOptions& opti
       options_(options),
       log_(log),
       micro_schedule_(options.level >= ShardLevel::kGradients ? MicroSchedule::kWaves : MicroSchedule::kLocal) {
-  // With NCCL the GPU's queue waits for the exchange. Exchanges through host memory need a thread that waits for them.
-  if (const Axis& data = mesh.data(); data.size > 1)
-    merging_ = std::make_unique<Stream>(
-        current_device(), data.comm().backend() == "nccl" ? Stream::Mode::kInline : Stream::Mode::kThread);
+  // With NCCL the GPU's queue waits for the exchange. Exchanges through host memory need a thread that waits for them;
+  // where they go through several stages, one for each bucket that is on its way.
+  if (const Axis& data = mesh.data(); data.size > 1) {
+    const auto mode = data.comm().backend() == "nccl" ? Stream::Mode::kInline : Stream::Mode::kThread;
+    for (int i = 0; i < (mesh.machines().machines > 1 ? kInStages : 1); ++i)
+      merging_.push_back(std::make_unique<Stream>(current_device(), mode));
+  }
 }
 
 void ReduceSchedule::add(const ParameterBucket& parameters) {
@@ -99,7 +104,7 @@ void ReduceSchedule::start(size_t bucket) {
   GradientBucket& b = *buckets_[bucket];
   const ParameterBucket& p = b.parameters();
   in_flight_.push_back({bucket, log_.started(Transfer::Kind::kReduce, p.name(), p.layout().total() * 4)});
-  b.reduce(round(), merging_ ? *merging_ : current_stream());
+  b.reduce(round(), merging_.empty() ? current_stream() : *merging_[bucket % merging_.size()]);
 }
 
 void ReduceSchedule::leaf_needs_memory() {
@@ -150,12 +155,12 @@ bool ReduceSchedule::finish_oldest(std::optional<Seconds> patience) {
 // Where leaves stay, so does what the exchanges use, until the next step begins: a GPU's queue then waits for them, not
 // the host. Elsewhere memory is given back as they end.
 void ReduceSchedule::finish() {
-  const Stream& merging = merging_ ? *merging_ : current_stream();
+  const Stream& merging = merging_.empty() ? current_stream() : *merging_.front();
   const bool queued = merging.mode() == Stream::Mode::kQueue && micro_schedule_ == MicroSchedule::kLocal;
   for (; queued && !in_flight_.empty(); in_flight_.pop_front())
     log_.ready(in_flight_.front().transfer, log_.since_begin());
   while (!in_flight_.empty()) finish_oldest();
-  if (merging_) current_stream().wait(merging_->record());
+  for (auto& m : merging_) current_stream().wait(m->record());
   for (auto& b : buckets_) b->wait_gathered();
 }
 

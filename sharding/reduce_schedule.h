@@ -1,7 +1,7 @@
 // ReduceSchedule: when gradients are reduced. A step has one round of exchanges at the lower levels, and one for each
 // wave of micro-batches (one a rank) from level gradients on. In a round exchanges of buckets start in one fixed order
 // on every rank, each as soon as its gradients are complete, while backward goes on. Owned by DataParallel; owns the
-// gradient buckets and the stream on which sums are merged.
+// gradient buckets and the streams on which sums are merged.
 #pragma once
 
 #include <deque>
@@ -73,7 +73,8 @@ class ReduceSchedule {
   const DataParallelOptions& options_;
   TransferLog& log_;
   MicroSchedule micro_schedule_;
-  std::unique_ptr<Stream> merging_;  // where what arrives is added up, beside backward; null for one rank
+  // Where what arrives is added up, beside backward, of the buckets in turn; empty for one rank.
+  std::vector<std::unique_ptr<Stream>> merging_;
   std::vector<std::unique_ptr<GradientBucket>> buckets_;
   std::vector<std::vector<size_t>> of_block_;
 

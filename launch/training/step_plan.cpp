@@ -48,7 +48,7 @@ void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks,
   const Device device = new_meta_device();
   Stream stream(device, Stream::Mode::kInline);
   WithStream with(stream);
-  const auto comm = make_plan_communicator(rank, ranks, plan.group, reads_memory(settings));
+  const auto comm = make_plan_communicator(rank, ranks, {0, reads_memory(settings)});
   Trainer trainer(settings, data.open(*comm), *comm);
   if (look) look(trainer);
   for (int step = 0; step < 3; ++step) {
@@ -99,7 +99,7 @@ StepPlan plan_step(const Settings& settings, SharedData& data, int ranks, Planne
 std::vector<Metric> try_build(const Settings& settings, const Datasets& data, int ranks) {
   Stream stream(new_meta_device(), Stream::Mode::kInline);
   const WithStream with(stream);
-  const auto comm = make_plan_communicator(0, ranks, group_of(settings, ranks));
+  const auto comm = make_plan_communicator(0, ranks);
   const Trainer trainer(settings, data, *comm);
   try_pass(settings, data.train->spec());
   return trainer.placed().metrics();

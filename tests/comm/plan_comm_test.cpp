@@ -15,7 +15,7 @@ namespace {
 // Some of everything, on the whole and on both axes of a grid of rows of `group` ranks.
 void calls(Communicator& world, int group) {
   const int rank = world.rank(), size = world.size();
-  const auto row = world.split(rank / group, rank, "row"), column = world.split(size + rank % group, rank, "column");
+  const auto row = world.split_axis(1, group, "row"), column = world.split_axis(group, size / group, "column");
   EXPECT_EQ(row->size(), group);
   EXPECT_EQ(row->rank(), rank % group);
   EXPECT_EQ(column->size(), size / group);
@@ -47,7 +47,7 @@ TEST(PlanComm, SendsWhatEachRealRankSends) {
       const Device device = new_meta_device();
       Stream stream(device, Stream::Mode::kInline);
       WithStream with(stream);
-      const auto comm = make_plan_communicator(rank, size, group);
+      const auto comm = make_plan_communicator(rank, size);
       EXPECT_EQ(comm->rank(), rank);
       EXPECT_EQ(comm->size(), size);
       EXPECT_EQ(comm->backend(), "plan");
@@ -67,20 +67,37 @@ TEST(PlanComm, EveryRankSaysWhatThisOneSays) {
   EXPECT_EQ(broadcast_text(*comm, "abc", 0, "x"), "abc");
 }
 
+TEST(PlanComm, LinesOfAGridKnowTheirMachines) {
+  const auto comm = make_plan_communicator(13, 24, {2, true});  // 12 machines of 2
+  EXPECT_FALSE(comm->shares_memory());
+  EXPECT_EQ(comm->machines()[23], 11);
+  const auto machine = comm->split_axis(1, 2, "ranks of a machine");
+  EXPECT_EQ(machine->rank(), 1);
+  EXPECT_TRUE(machine->shares_memory());
+  const auto pairs =
+      comm->split_axis(4, 2, "machines two apart");  // 13 is the second rank of machine 6: with machine 4
+  EXPECT_EQ(pairs->rank(), 1);
+  EXPECT_FALSE(pairs->shares_memory());
+  EXPECT_EQ(pairs->machines(), (std::vector<int>{0, 1}));
+  EXPECT_FALSE(make_plan_communicator(0, 4, {0, false})->shares_memory());
+}
+
 TEST(PlanComm, RefusesWhatItCannotKnow) {
-  const auto comm = make_plan_communicator(5, 8, 4);
+  const auto comm = make_plan_communicator(5, 8);
   EXPECT_EQ(comm->split(-1, 0, "x"), nullptr);
-  for (int color : {0, 2, 5, 8, 10, 12}) {
+  const auto refuses = [](const auto& call, const char* part) {
     try {
-      comm->split(color, 0, "odd ones");
-      ADD_FAILURE() << "color " << color;
+      call();
+      ADD_FAILURE() << part;
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ExitCode::kInternal);
-      EXPECT_NE(std::string(e.what()).find("of odd ones: a plan of rank 5 of 8"), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
     }
-  }
+  };
+  refuses([&] { comm->split(2, 0, "odd ones"); }, "of odd ones: a plan of rank 5 of 8");
+  refuses([&] { comm->split_axis(1, 3, "thirds"); }, "of thirds: an axis of 3 ranks, 1 apart, of 8");
   EXPECT_THROW(comm->broadcast(Tensor::zeros({3}), 8, "x"), Error) << "arguments are checked as elsewhere";
-  EXPECT_THROW(make_plan_communicator(0, 6, 4), Error);
+  EXPECT_THROW(make_plan_communicator(6, 6), Error);
 }
 
 }  // namespace

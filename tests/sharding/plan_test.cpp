@@ -86,12 +86,11 @@ Figures measured(const Case& c) {
 
 Figures planned(const Case& c) {
   Figures out;
-  const int group = c.level == ShardLevel::kNone ? 1 : c.group > 0 ? static_cast<int>(c.group) : c.ranks;
   for (int rank = 0; rank < c.ranks; ++rank) {
     const Device device = new_meta_device();
     Stream stream(device, Stream::Mode::kInline);
     WithStream with(stream);
-    const auto comm = make_plan_communicator(rank, c.ranks, group);
+    const auto comm = make_plan_communicator(rank, c.ranks);
     train(c, *comm, [&] {
       out.sent.push_back(comm->bytes_sent());
       const BytesByUse state = allocator_stats(device).by_use;

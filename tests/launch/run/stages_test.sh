@@ -15,8 +15,9 @@ for micro_batches in 20 22 24; do
   succeeds "$micro_batches micro-batches on one rank" lockstep train text.yaml "${keys[@]}" run.dir="one$micro_batches"
   wanted=$(digest "one$micro_batches")
   same "a digest" 32 "$(printf %s "$wanted" | wc -c)"
-  for machines in "3 2" "4 2" "2 3"; do
+  for machines in "3 2" "4 2" "2 3" "4 1"; do
     for level in none optimizer gradients parameters; do
+      if [ "$machines" = "4 1" ] && [ "$level" != none ]; then continue; fi
       if [ "$machines" = "2 3" ] && [ "$level" != optimizer ]; then continue; fi
       what="$micro_batches micro-batches, ${machines/ / x } ranks, level $level"
       # shellcheck disable=SC2086  # two words
@@ -24,6 +25,18 @@ for micro_batches in 20 22 24; do
       same "$what" "$wanted" "$(digest staged)"
       rm -rf staged
     done
+  done
+done
+# More than 16 machines exchange in steps: pairs, pairs of pairs, and what is left. Ranges that are no whole node of the tree go at once.
+for micro_batches in 24 40; do
+  keys=(train.steps=2 schedule.steps=2 batch.global="$micro_batches" batch.micro=1 comm.bucket=0.01)
+  succeeds "$micro_batches micro-batches on one rank" lockstep train text.yaml "${keys[@]}" run.dir="many$micro_batches"
+  for layout in "24 1 none" "20 1 optimizer" "20 1 gradients"; do
+    read -r machines ranks level <<<"$layout"
+    what="$micro_batches micro-batches, $machines x $ranks ranks, level $level"
+    succeeds "$what" on "$machines" "$ranks" sharding.level="$level" run.dir=many
+    same "$what" "$(digest "many$micro_batches")" "$(digest many)"
+    rm -rf many
   done
 done
 # Leaves that travel in bf16, groups of a machine and of two, and replicas that are compared.
