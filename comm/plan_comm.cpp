@@ -1,7 +1,10 @@
 #include "comm/plan_comm.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
+#include "comm/machine_grid.h"
 #include "comm/queued_comm.h"
 
 namespace lockstep {
@@ -43,8 +46,16 @@ class PlanChannel final : public Channel {
   std::optional<Error> failure() const override { return {}; }
   std::shared_ptr<const Work::Watch> watch() override { return nullptr; }
   bool close(Stream&) override { return true; }
+  double simulated_end(const Call& call, double begin_s) override;
 
  private:
+  // Bytes that this rank sends in a call to ranks of other machines, those that it copies from ranks of its own, and
+  // rounds, one after the other.
+  struct Load {
+    double away = 0, here = 0, rounds = 0;
+  };
+  Load load_of(const Call& call) const;
+
   const std::vector<int> ranks_;
   const int me_;
   const PlannedMachines planned_;
@@ -52,7 +63,91 @@ class PlanChannel final : public Channel {
   int last_machine_ = 0;
 };
 
+// As MpiChannel makes these calls (comm/mpi_comm.cpp).
+PlanChannel::Load PlanChannel::load_of(const Call& call) const {
+  constexpr double kUnderWay = 8;
+  Load load;
+  const auto width = static_cast<double>(size_of(call.dtype));
+  const auto bytes = [&](int64_t elements) { return static_cast<double>(elements) * width; };
+  const MachineGrid grid = MachineGrid::of(machines_);
+  const bool one_machine = machines_.back() == 0;
+  const auto here = [&](int r) { return machines_[static_cast<size_t>(r)] == machines_[static_cast<size_t>(me_)]; };
+  const double doublings = std::ceil(std::log2(size()));
+  switch (call.kind) {
+    case CallKind::kAllGather: {
+      for (int r = 0; r < size(); ++r)
+        if (r != me_) load.here += bytes(call.counts[static_cast<size_t>(r)]);
+      if (one_machine && planned_.reads) break;
+      const auto own = bytes(call.counts[static_cast<size_t>(me_)]);
+      if (grid.machines > 1 && (grid.ranks == 1 || planned_.reads)) {
+        load.away = own * (grid.machines - 1);
+        for (const int extent : grid.steps()) load.rounds += extent - 1;
+        break;
+      }
+      for (int r = 0; r < size(); ++r)
+        if (!here(r)) load.away += own;
+      load.rounds = std::ceil((size() - 1) / kUnderWay);
+      break;
+    }
+    case CallKind::kAllToAll:
+      for (int r = 0; r < size(); ++r) {
+        if (r == me_) continue;
+        if (here(r)) load.here += bytes(call.counts[static_cast<size_t>(r)]);
+        else load.away += bytes(call.send_counts[static_cast<size_t>(r)]);
+      }
+      load.rounds = std::ceil((size() - 1) / kUnderWay);
+      break;
+    case CallKind::kReduceScatter:
+      for (int r = 0; r < size(); ++r)
+        if (r != me_) (here(r) ? load.here : load.away) += bytes(call.counts[static_cast<size_t>(r)]);
+      load.rounds = std::ceil((size() - 1) / kUnderWay);
+      break;
+    case CallKind::kAllReduce:
+    case CallKind::kBroadcast:
+      (one_machine ? load.here : load.away) += bytes(call.numel);
+      load.rounds = doublings;
+      break;
+    default: break;
+  }
+  return load;
+}
+
+double PlanChannel::simulated_end(const Call& call, double begin_s) {
+  if (!planned_.links || size() == 1) return begin_s;
+  const PlannedLinks::Rates& rates = planned_.links->rates();
+  const bool one_machine = machines_.back() == 0;
+  const Load load = load_of(call);
+  // All ranks compare their calls first.
+  const double latency = one_machine ? rates.meeting_s : rates.latency_s;
+  double end = begin_s + latency * (one_machine && planned_.reads ? 1 : std::ceil(std::log2(size())));
+  end += load.rounds * latency;
+  const int ranks = planned_.ranks > 0 ? planned_.ranks : 1;
+  if (load.away > 0) end = planned_.links->carry(end, load.away * ranks, simulated_time->now_s);
+  return end + load.here / rates.memory_bytes_s;
+}
+
 }  // namespace
+
+double PlannedLinks::carry(double begin_s, double bytes, double now_s) {
+  std::erase_if(taken_, [&](const auto& span) { return span.second < now_s; });
+  double left = bytes / rates_.bytes_s, at = begin_s;
+  std::vector<std::pair<double, double>> added;
+  for (const auto& [from, to] : taken_) {
+    if (to <= at) continue;
+    if (from > at) {
+      const double used = std::min(left, from - at);
+      added.emplace_back(at, at + used);
+      left -= used;
+      if (left <= 0) break;
+    }
+    at = to;
+  }
+  if (left > 0) added.emplace_back(at, at + left);
+  const double end = added.back().second;
+  taken_.insert(taken_.end(), added.begin(), added.end());
+  std::sort(taken_.begin(), taken_.end());
+  return end;
+}
 
 std::unique_ptr<Communicator> make_plan_communicator(int rank, int size, const PlannedMachines& machines) {
   check(size >= 1 && rank >= 0 && rank < size && machines.ranks >= 0, "a plan of rank ", rank, " of ", size, ", ",

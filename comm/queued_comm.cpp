@@ -115,6 +115,10 @@ Work QueuedComm::enqueue(const Call& call, std::vector<Tensor> held, Stream::Tas
       },
       {"exchange", bytes});
   Event done = stream_->record();
+  if (simulated_time) {
+    simulated_s_ = channel_->simulated_end(call, std::max(simulated_s_, now.simulated_s()));
+    done = Event::at(simulated_s_);
+  }
   if (call.kind == CallKind::kSend) sent_ = true;
   const TraceOp rest("finish_sends");
   if (sent_)

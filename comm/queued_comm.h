@@ -43,6 +43,8 @@ class Channel {
   virtual std::optional<Error> failure() const = 0;
   // The watch of this channel's Work (communicator.h); null if run() enforces the deadline itself.
   virtual std::shared_ptr<const Work::Watch> watch() = 0;
+  // Where time is simulated: when a call that may begin at `begin_s` would be done.
+  virtual double simulated_end(const Call&, double begin_s) { return begin_s; }
   // Called when the rank makes no more calls. Returns false if a thread may hang in run() forever, so that the stream
   // must not be joined.
   virtual bool close(Stream& stream) = 0;
@@ -101,6 +103,7 @@ class QueuedComm final : public Communicator {
   std::shared_ptr<Channel> channel_;
   std::shared_ptr<Counters> counters_;
   std::unique_ptr<Stream> stream_;
+  double simulated_s_ = 0;  // when the calls so far would be done
   int64_t collectives_ = 0;
   std::vector<int64_t> sends_, receives_;  // by peer
   std::shared_ptr<SentBytes> sent_bytes_ = std::make_shared<SentBytes>();

@@ -181,7 +181,7 @@ void Optimizer::apply(const char* op, const PointwiseArgs& args) {
 void Optimizer::apply_batched() {
   if (batched_.empty()) return;
   TaskCost cost{"update"};
-  for (size_t i = 0; tracing() && i < batched_.size(); ++i) cost.bytes += cost_of(batched_[i]).bytes;
+  for (size_t i = 0; counts_costs() && i < batched_.size(); ++i) cost.bytes += cost_of(batched_[i]).bytes;
   current_stream().enqueue(
       [op = batched_op_, parts = std::move(batched_)](Parallel& p) { kernels(p).update(p, op, parts); }, cost);
   batched_.clear();

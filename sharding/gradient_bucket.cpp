@@ -19,7 +19,8 @@ void add_into(const Tensor& sum, const Tensor& other) {
   const int64_t n = sum.numel();
   const float* from = static_cast<const float*>(other.read());
   float* to = static_cast<float*>(sum.write());
-  current_stream().enqueue([to, from, n](Parallel& p) { kernels(p).tree_add(p, to, from, n); });
+  current_stream().enqueue([to, from, n](Parallel& p) { kernels(p).tree_add(p, to, from, n); },
+                           {"add_gradients", 3 * n * size_of(DType::kFloat32)});
 }
 
 // May ranks of `axis` read each other's leaves?
@@ -303,17 +304,19 @@ GradientBucket::Nodes GradientBucket::exchange_in_place(Communicator& comm, cons
     if (!last) in_flight_.push_back(result.back().second);
     outs.push_back(static_cast<float*>(result.back().second.write()));
   }
-  current_stream().enqueue([merge, outs, shared, places, mine](Parallel& p) mutable {
-    constexpr int64_t kWidth = sizeof(float);
-    for (const IndexRange& part : mine) {
-      const auto buffer = [&](size_t i, int64_t at, int64_t n, float* scratch) {
-        const auto& [k, rank] = places[i];
-        return static_cast<const float*>(shared[k].read(rank, (part.begin + at) * kWidth, n * kWidth, scratch));
-      };
-      merge.run(p, buffer, outs, part.size());
-      for (float*& out : outs) out += part.size();
-    }
-  });
+  current_stream().enqueue(
+      [merge, outs, shared, places, mine](Parallel& p) mutable {
+        constexpr int64_t kWidth = sizeof(float);
+        for (const IndexRange& part : mine) {
+          const auto buffer = [&](size_t i, int64_t at, int64_t n, float* scratch) {
+            const auto& [k, rank] = places[i];
+            return static_cast<const float*>(shared[k].read(rank, (part.begin + at) * kWidth, n * kWidth, scratch));
+          };
+          merge.run(p, buffer, outs, part.size());
+          for (float*& out : outs) out += part.size();
+        }
+      },
+      {"add_gradients", static_cast<int64_t>(held.size() + merge.results().size()) * total * size_of(DType::kFloat32)});
   if (!keeps_leaves_) comm.fence(collective_name()).wait();
   return result;
 }
@@ -568,10 +571,12 @@ void GradientBucket::measure(const Tensor& sum) {
   a.ranges = static_cast<const int64_t*>(norm_ranges_.read());
   a.count = norm_nodes_.numel();
   a.out = static_cast<double*>(norm_nodes_.write());
-  current_stream().enqueue([values, n = sum.numel(), a](Parallel& p) {
-    kernels(p).chunk_norms(p, values, n, a.values);
-    kernels(p).tree_sums(p, a);
-  });
+  current_stream().enqueue(
+      [values, n = sum.numel(), a](Parallel& p) {
+        kernels(p).chunk_norms(p, values, n, a.values);
+        kernels(p).tree_sums(p, a);
+      },
+      {"gradient_norm", sum.numel() * size_of(DType::kFloat32)});
 }
 
 void GradientBucket::set_gradients(Slot* slots) const {

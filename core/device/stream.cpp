@@ -21,6 +21,7 @@ struct Event::State {
   std::condition_variable changed;
   bool done = false;
   std::exception_ptr error;
+  std::optional<double> simulated_s;  // when it would happen
   // A queue's event; all above is a thread's.
   std::shared_ptr<DeviceEvent> device;
   std::shared_ptr<const Stream::Failures> failures;
@@ -54,8 +55,19 @@ bool wait_for_device(DeviceEvent& event, std::optional<Seconds> deadline) {
 
 }  // namespace
 
+Event Event::at(double simulated_s) {
+  Event event;
+  event.state_ = std::make_shared<State>();
+  event.state_->simulated_s = simulated_s;
+  return event;
+}
+
 bool Event::synchronize(std::optional<Seconds> deadline) const {
   if (!state_) return true;
+  if (state_->simulated_s) {
+    if (simulated_time) simulated_time->now_s = std::max(simulated_time->now_s, *state_->simulated_s);
+    return true;
+  }
   const TraceSpan span("wait");
   if (state_->device) {
     if (!wait_for_device(*state_->device, deadline)) return false;
@@ -82,6 +94,7 @@ void Event::check_failures() const {
 
 bool Event::done() const {
   if (!state_) return true;
+  if (state_->simulated_s) return !simulated_time || *state_->simulated_s <= simulated_time->now_s;
   if (state_->device) {
     if (!state_->device->done()) return false;
     check_failures();
@@ -117,6 +130,7 @@ Stream::Mode mode_of(const Device& device, Stream::Mode asked) {
 Stream::Stream(Device device, Mode mode, int threads, Priority priority)
     : device_(device),
       mode_(mode_of(device, mode)),
+      beside_(mode != Mode::kInline),
       pool_(device.type != DeviceType::kCuda && device.has_bytes() ? threads : 1) {
   if (device.type == DeviceType::kCuda)
     device_queue_ = device_backend().make_queue(device.index, priority == Priority::kHigh);
@@ -161,6 +175,7 @@ void Stream::push(Task task, const std::optional<Span>& span) {
 
 Event Stream::record() {
   Event event;
+  if (mode_ == Mode::kDrop && simulated_time) return Event::at(simulated_s());
   if (mode_ == Mode::kInline || mode_ == Mode::kDrop) return event;
   event.state_ = std::make_shared<Event::State>();
   if (mode_ == Mode::kQueue) {
@@ -176,8 +191,28 @@ Event Stream::record() {
   return event;
 }
 
+double Stream::simulated_s() const {
+  const double now = simulated_time ? simulated_time->now_s : 0;
+  return beside_ ? std::max(now, simulated_s_) : now;
+}
+
+void Stream::drop(const TaskCost& cost) {
+  if (!simulated_time) return;
+  const double seconds = simulated_time->seconds_of(cost);
+  if (beside_) {
+    simulated_s_ = simulated_s() + seconds;
+  } else {
+    simulated_time->now_s += seconds;
+    simulated_time->busy_s += seconds;
+  }
+}
+
 void Stream::wait(const Event& event) {
   if (!event.state_) return;
+  if (mode_ == Mode::kDrop && beside_ && event.state_->simulated_s) {
+    simulated_s_ = std::max(simulated_s_, *event.state_->simulated_s);
+    return;
+  }
   if (mode_ == Mode::kThread) return push([event](Parallel&) { event.synchronize(); }, std::nullopt);
   if (mode_ != Mode::kQueue || !event.state_->device) {
     event.synchronize();

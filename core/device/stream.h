@@ -15,6 +15,7 @@
 #include "core/base/trace.h"
 #include "core/device/backend.h"
 #include "core/device/device.h"
+#include "core/device/simulated_time.h"
 #include "core/device/thread_pool.h"
 
 namespace lockstep {
@@ -23,7 +24,8 @@ using Seconds = std::chrono::duration<double>;
 
 class Event {
  public:
-  Event() = default;  // already done
+  Event() = default;                    // already done
+  static Event at(double simulated_s);  // where time is simulated
   // Blocks the host. Returns false if the deadline passes first. Rethrows the exception of work before the event.
   bool synchronize(std::optional<Seconds> deadline = {}) const;
   bool done() const;
@@ -62,7 +64,7 @@ class Stream {
   // would need events around them.
   template <class F>
   void enqueue(F&& task, const TaskCost& cost = {}) {
-    if (mode_ == Mode::kDrop) return;
+    if (mode_ == Mode::kDrop) return drop(cost);
     if (mode_ == Mode::kThread) return push(Task(std::forward<F>(task)), span_of_task(cost));
     const TraceSpan span(span_of_task(cost));
     task(mode_ == Mode::kInline ? static_cast<Parallel&>(pool_) : static_cast<Parallel&>(*device_queue_));
@@ -76,9 +78,12 @@ class Stream {
   void fail(std::exception_ptr error);
   // Blocks the host until all tasks are done. Returns false if the deadline passes first.
   bool synchronize(std::optional<Seconds> deadline = {});
+  // When the tasks so far are done, where time is simulated.
+  double simulated_s() const;
 
  private:
   friend class Event;
+  void drop(const TaskCost& cost);
   void push(Task task, const std::optional<Span>& span);
   void loop();
   std::exception_ptr device_error();
@@ -86,6 +91,8 @@ class Stream {
 
   Device device_;
   Mode mode_;
+  bool beside_ = false;     // dropped tasks would run beside the host
+  double simulated_s_ = 0;  // when they would be done
   ThreadPool pool_;
   std::unique_ptr<Queue> queue_;
   std::shared_ptr<DeviceQueue> device_queue_;

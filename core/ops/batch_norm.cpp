@@ -9,7 +9,7 @@ void run_pass(BatchNormPass pass, std::initializer_list<Tensor> outs, std::initi
   PointwiseArgs a = raw::pointwise_args(outs, ins);
   a.scalars[0] = s0, a.scalars[1] = s1;
   current_stream().enqueue([pass, a](Parallel& p) { kernels(p).batch_norm(p, pass, a); },
-                           tracing() ? cost_of(a) : TaskCost{});
+                           counts_costs() ? cost_of(a) : TaskCost{});
 }
 
 void run_sums(const ChannelSumsArgs& a) {

@@ -10,7 +10,7 @@ namespace {
 void run_cell(CellPass pass, std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins) {
   const PointwiseArgs a = raw::pointwise_args(outs, ins);
   current_stream().enqueue([pass, a](Parallel& p) { kernels(p).cell(p, pass, a); },
-                           tracing() ? cost_of(a) : TaskCost{});
+                           counts_costs() ? cost_of(a) : TaskCost{});
 }
 
 // Rows [begin, end) of step t of [T, rows, B].

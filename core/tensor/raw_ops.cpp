@@ -70,13 +70,13 @@ void pointwise(PointwiseOp op, std::initializer_list<Tensor> outs, std::initiali
   a.scalars[0] = s0;
   a.scalars[1] = s1;
   current_stream().enqueue([op, a](Parallel& p) { kernels(p).pointwise(p, op, a); },
-                           tracing() ? cost_of(op, a) : TaskCost{});
+                           counts_costs() ? cost_of(op, a) : TaskCost{});
 }
 
 void row(RowOp op, const RowArgs& args) {
   if (args.rows == 0) return;
   current_stream().enqueue([op, args](Parallel& p) { kernels(p).row(p, op, args); },
-                           tracing() ? cost_of(op, args) : TaskCost{});
+                           counts_costs() ? cost_of(op, args) : TaskCost{});
 }
 
 RowArgs rows_along_last(const Tensor& t) {

@@ -16,7 +16,8 @@ namespace lockstep::raw {
 // thread has no current stream.
 template <class Kernel, class Args>
 void launch(Kernel kernel, const Args& args) {
-  current_stream().enqueue([kernel, args](Parallel& p) { kernel(p, args); }, tracing() ? cost_of(args) : TaskCost{});
+  current_stream().enqueue([kernel, args](Parallel& p) { kernel(p, args); },
+                           counts_costs() ? cost_of(args) : TaskCost{});
 }
 
 // out[j] = op(ins...), inputs broadcast to out's shape. Any strides, any dtypes.

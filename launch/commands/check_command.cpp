@@ -140,7 +140,7 @@ class Checks {
     const bool pretrained = !resumes && settings_->pretrained;
     if (!resumes && !pretrained && !settings_->init.from.empty()) from = open_newest(settings_->init.from, false);
     int64_t parameters = 0;
-    plan_ = plan_step(*settings_, *data_, ranks_, PlannedRanks::kFirst, [&](const Trainer& t) {
+    plan_ = plan_step(*settings_, *data_, ranks_, PlannedRanks::kFirst, 0, [&](const Trainer& t) {
       parameters = t.parameter_count();
       if (pretrained) t.placed().require_weights_of_folder();
       else if (resumes) t.require_resumable(*from);

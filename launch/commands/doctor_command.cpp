@@ -21,6 +21,7 @@
 #include "core/device/thread_pool.h"
 #include "core/kernels/kernels.h"
 #include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/shared_folder.h"
 #include "launch/commands/command_line.h"
@@ -53,6 +54,13 @@ double fastest_of(int times, const Work& work) {
     best = std::min(best, elapsed_seconds(begin));
   }
   return best;
+}
+
+template <class Work>
+double average_of(int times, const Work& work) {
+  const auto begin = Clock::now();
+  for (int i = 0; i < times; ++i) work();
+  return elapsed_seconds(begin) / times;
 }
 
 std::string first_line_with(const std::string& path, const std::string& word) {
@@ -108,7 +116,7 @@ std::string numa_nodes(const std::set<int>& cores) {
   return ranges_text(out);
 }
 
-// GF/s of a product of matrices, by all ranks at the same time.
+// GF/s of products of matrices, by all ranks at the same time: on the average, since ranks may share cores.
 double compute_rate(Communicator& comm) {
   const Tensor a = Tensor::full({kExtent, kExtent}, 0.5), b = Tensor::full({kExtent, kExtent}, 0.25);
   const auto multiply = [&] {
@@ -117,8 +125,20 @@ double compute_rate(Communicator& comm) {
   };
   multiply();
   comm.barrier("doctor: compute");
-  const double seconds = fastest_of(10, multiply);
+  const double seconds = average_of(20, multiply);
   return 2 * std::pow(static_cast<double>(kExtent), 3) / seconds / 1e9;
+}
+
+// GB/s that adding large tensors reads and writes, by all ranks at the same time.
+double memory_rate(Communicator& comm) {
+  const Tensor a = Tensor::full({kLargest / 4}, 0.5), b = Tensor::full({kLargest / 4}, 0.25);
+  const Tensor sum = Tensor::zeros({kLargest / 4});
+  comm.barrier("doctor: memory");
+  const double seconds = average_of(5, [&] {
+    raw::add(sum, a, b);
+    current_stream().synchronize();
+  });
+  return 3 * static_cast<double>(kLargest) / seconds / 1e9;
 }
 
 // One rank's part of sending a tensor there and back; `first` begins.
@@ -168,6 +188,46 @@ std::vector<LinkHealth> measure_links(Communicator& comm) {
     for (LinkHealth l; in >> l.a >> l.b >> l.latency_us >> l.mb_s;) all.push_back(l);
   }
   return all;
+}
+
+// MB/s that the machine with the fewest ranks sends while all ranks send to those of all other machines.
+double exchange_rate(Communicator& comm, const std::vector<LinkHealth>& links) {
+  const std::vector<int> machines = comm.machines();
+  if (*std::max_element(machines.begin(), machines.end()) == 0) return 0;
+  const auto away = [&](int a, int b) { return machines[static_cast<size_t>(a)] != machines[static_cast<size_t>(b)]; };
+  double slowest = std::numeric_limits<double>::infinity();
+  for (const LinkHealth& l : links)
+    if (away(l.a, l.b)) slowest = std::min(slowest, l.mb_s);
+  std::vector<int64_t> ranks(machines.size());  // by machine
+  for (const int m : machines) ++ranks[static_cast<size_t>(m)];
+  // Such that the busiest machine sends for about half a second.
+  int64_t pairs = 1, fewest = std::numeric_limits<int64_t>::max();
+  for (const int m : machines) {
+    const int64_t here = ranks[static_cast<size_t>(m)], leaving = here * (comm.size() - here);
+    pairs = std::max(pairs, leaving);
+    fewest = std::min(fewest, leaving);
+  }
+  const auto fits = static_cast<int64_t>(std::min(slowest, 1e9) * 1e6 / 2) / pairs / 4;
+  // In messages like those of steps, one exchange after the other.
+  const int64_t count = std::clamp<int64_t>(fits, kMiB / 256, kMiB / 8);
+  const int64_t calls = std::clamp<int64_t>(fits / count, 2, 64);
+  std::vector<int64_t> counts, offsets;
+  int64_t total = 0;
+  for (int r = 0; r < comm.size(); ++r) {
+    counts.push_back(away(comm.rank(), r) ? count : 0);
+    offsets.push_back(total);
+    total += counts.back();
+  }
+  const Tensor sent = Tensor::zeros({total}), received = Tensor::zeros({total});
+  const double seconds = fastest_of(3, [&] {
+    comm.barrier("doctor: exchange");
+    Work last;
+    for (int64_t i = 0; i < calls; ++i)
+      last = comm.all_to_all(received, counts, offsets, sent, counts, offsets, "doctor");
+    last.finish();
+    comm.barrier("doctor: exchange");
+  });
+  return static_cast<double>(fewest * count * calls * 4) / seconds / 1e6;
 }
 
 // By round trips with rank 0, of which the fastest says most.
@@ -248,6 +308,7 @@ Health examine(Communicator& comm, const std::string& dir) {
   mine.mpi = mpi_built() ? mpi_version() : "none";
   if (current_device().type == DeviceType::kCuda) mine.gpu = device_backend().properties(current_device().index).name;
   mine.gflops = compute_rate(comm);
+  mine.memory_gb_s = memory_rate(comm);
 
   Health health;
   if (comm.size() > 1) {
@@ -257,6 +318,7 @@ Health examine(Communicator& comm, const std::string& dir) {
     reduce(small);
     health.small_reduce_us = 1e6 * fastest_of(kRounds, [&] { reduce(small); });
     health.large_reduce_mb_s = static_cast<double>(kLargest) / fastest_of(2, [&] { reduce(large); }) / 1e6;
+    health.exchange_mb_s = exchange_rate(comm, health.links);
     compare_clocks(comm, mine);
   }
   // One machine after the other: they may share the file system.
@@ -277,7 +339,8 @@ std::vector<Command> doctor_forms() {
       {"doctor",
        "doctor [--ranks N] [--dir DIR] [--device auto|cpu|cuda] [--json]",
        "Examines the ranks of a job: where each runs, how fast it computes, latency and bandwidth between each pair\n"
-       "(with more than 16 ranks, between neighbours in a ring), all-reduce, the file system of DIR, and clocks. "
+       "(with more than 16 ranks, between neighbours in a ring), all-reduce, what machines send when all do, the file\n"
+       "system of DIR, and clocks. "
        "Names\n"
        "what is slower than the rest or differs from most. Run it as a job would be: lockstep launch -n N -- doctor.",
        {{"ranks", "ranks in this process", "N", "0"},

@@ -75,7 +75,8 @@ std::string to_line(const RankHealth& r) {
                     {"clock_error_s", r.clock_error_s},
                     {"write_mb_s", r.write_mb_s},
                     {"read_mb_s", r.read_mb_s},
-                    {"not_shared", r.not_shared}});
+                    {"not_shared", r.not_shared},
+                    {"memory_gb_s", r.memory_gb_s}});
 }
 
 RankHealth parse_rank_health(const std::string& line) {
@@ -100,7 +101,8 @@ RankHealth parse_rank_health(const std::string& line) {
           number("clock_error_s"),
           number("write_mb_s"),
           number("read_mb_s"),
-          text("not_shared")};
+          text("not_shared"),
+          number("memory_gb_s")};
 }
 
 std::vector<std::string> findings(const Health& h) {
@@ -144,13 +146,13 @@ std::vector<std::string> findings(const Health& h) {
 
 std::string tables(const Health& h) {
   std::vector<std::vector<std::string>> rows{
-      {"rank", "host", "local", "cores", "NUMA", "GF/s", "clock", "write", "read", "device"}};
+      {"rank", "host", "local", "cores", "NUMA", "GF/s", "memory", "clock", "write", "read", "device"}};
   for (size_t i = 0; i < h.ranks.size(); ++i) {
     const RankHealth& r = h.ranks[i];
     const auto disk = [&](double rate) { return r.write_mb_s > 0 ? fixed(rate, 0) + " MB/s" : std::string("-"); };
     rows.push_back({str(i), r.host, str(r.local_rank), r.cores, r.numa.empty() ? "-" : r.numa, fixed(r.gflops, 1),
-                    i == 0 ? "0" : str(fixed(1e3 * r.clock_s, 2), " ms"), disk(r.write_mb_s), disk(r.read_mb_s),
-                    r.gpu.empty() ? str(r.cpu, ", ", r.isa) : r.gpu});
+                    fixed(r.memory_gb_s, 1) + " GB/s", i == 0 ? "0" : str(fixed(1e3 * r.clock_s, 2), " ms"),
+                    disk(r.write_mb_s), disk(r.read_mb_s), r.gpu.empty() ? str(r.cpu, ", ", r.isa) : r.gpu});
   }
   std::string out = text_table(rows);
   if (!h.links.empty()) {
@@ -159,6 +161,8 @@ std::string tables(const Health& h) {
       rows.push_back({str(l.a, " - ", l.b), fixed(l.latency_us, 1) + " us", fixed(l.mb_s, 0) + " MB/s"});
     out += str("\n", text_table(rows), "\nall-reduce: ", fixed(h.small_reduce_us, 1), " us for 8 bytes, ",
                fixed(h.large_reduce_mb_s, 0), " MB/s for 64 MiB\n");
+    if (h.exchange_mb_s > 0)
+      out += str("all machines at a time: ", fixed(h.exchange_mb_s, 0), " MB/s from each to the others\n");
   }
   const std::vector<std::string> found = findings(h);
   for (const std::string& f : found) out += str(&f == &found.front() ? "\n" : "", "differs: ", f, "\n");
@@ -183,6 +187,7 @@ std::string json_lines(const Health& h) {
   if (!h.links.empty())
     out += json_line({{"kind", "all_reduce"}, {"small_us", h.small_reduce_us}, {"large_mb_s", h.large_reduce_mb_s}}) +
            "\n";
+  if (h.exchange_mb_s > 0) out += json_line({{"kind", "exchange"}, {"mb_s", h.exchange_mb_s}}) + "\n";
   for (const std::string& f : findings(h)) out += json_line({{"kind", "finding"}, {"text", f}}) + "\n";
   return out;
 }

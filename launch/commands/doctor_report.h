@@ -21,6 +21,7 @@ struct RankHealth {
   double clock_s = 0, clock_error_s = 0;  // wall clock ahead of rank 0's, and by how much that may be wrong
   double write_mb_s = 0, read_mb_s = 0;   // of the file system; 0: another rank of the machine measured it
   std::string not_shared = {};            // why_not_shared() of the folder
+  double memory_gb_s = 0;                 // that large tensors are read and written with, all ranks at a time
 };
 std::string to_line(const RankHealth& rank);
 RankHealth parse_rank_health(const std::string& line);
@@ -35,6 +36,8 @@ struct Health {
   std::vector<RankHealth> ranks;
   std::vector<LinkHealth> links;
   double small_reduce_us = 0, large_reduce_mb_s = 0;  // all-reduce of 8 bytes, and of many; 0: one rank
+  double exchange_mb_s =
+      0;  // that each machine sends while all ranks send to those of all other machines; 0: one machine
 };
 
 // A sentence for each rank, host, link, disk or clock that is slower than the others or differs from most of them.

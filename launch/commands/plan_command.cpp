@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "comm/plan_comm.h"
+#include "core/base/median.h"
 #include "core/base/partition.h"
+#include "launch/artifacts/files.h"
 #include "launch/artifacts/text_table.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
@@ -19,20 +21,20 @@
 namespace lockstep {
 namespace {
 
-StepPlan plan_of(Settings& settings, SharedData& data, int ranks, ShardLevel level, int group) {
+StepPlan plan_of(Settings& settings, SharedData& data, int ranks, ShardLevel level, int group, int machine_ranks = 0) {
   settings.parallel.level = level;
   settings.parallel.group = group;
-  return plan_step(settings, data, ranks, PlannedRanks::kBusiest);
+  return plan_step(settings, data, ranks, PlannedRanks::kBusiest, machine_ranks);
 }
 
 // All levels; with sharding.group also within such groups. The levels that send least come first.
-std::vector<StepPlan> plans_of(Settings& settings, SharedData& data, int ranks) {
+std::vector<StepPlan> plans_of(Settings& settings, SharedData& data, int ranks, int machine_ranks) {
   const int asked = static_cast<int>(settings.parallel.group);
-  std::vector<StepPlan> out{plan_of(settings, data, ranks, ShardLevel::kNone, 1)};
+  std::vector<StepPlan> out{plan_of(settings, data, ranks, ShardLevel::kNone, 1, machine_ranks)};
   for (ShardLevel level : {ShardLevel::kOptimizer, ShardLevel::kGradients, ShardLevel::kParameters}) {
     if (ranks == 1) break;
-    if (asked > 1 && asked < ranks) out.push_back(plan_of(settings, data, ranks, level, asked));
-    out.push_back(plan_of(settings, data, ranks, level, ranks));
+    if (asked > 1 && asked < ranks) out.push_back(plan_of(settings, data, ranks, level, asked, machine_ranks));
+    out.push_back(plan_of(settings, data, ranks, level, ranks, machine_ranks));
   }
   settings.parallel.group = asked;
   return out;
@@ -157,21 +159,119 @@ std::string judged(const App& app, const Arguments& a, const Settings& settings,
   return out + "\n";
 }
 
+// What `doctor --json` printed: the middle of its ranks, and of its links between machines, or of all where it was on
+// one.
+PlannedRates rates_of_health(const std::string& path) {
+  std::vector<double> flops, memory;
+  std::vector<std::string> machines;
+  struct Link {
+    double latency_us, mb_s;
+    bool away;
+  };
+  std::vector<Link> links;
+  double exchange_mb_s = 0;
+  each_line(path, [&](const std::string& line) {
+    const auto o = parse_json_object(line);
+    require(o.has_value(), ExitCode::kBadData, "--health ", path, ": this line is no JSON object: ", line);
+    const std::string kind = text_of(*o, "kind");
+    if (kind == "rank") {
+      flops.push_back(json_number(*o, "gflops", path));
+      memory.push_back(json_number(*o, "memory_gb_s", path));
+      machines.push_back(json_text(*o, "machine", path) + json_text(*o, "host", path));
+    } else if (kind == "link") {
+      const auto a = static_cast<size_t>(json_int(*o, "a", path)), b = static_cast<size_t>(json_int(*o, "b", path));
+      require(a < machines.size() && b < machines.size(), ExitCode::kBadData, "--health ", path,
+              ": a link of a rank that is not there: ", line);
+      links.push_back({json_number(*o, "latency_us", path), json_number(*o, "mb_s", path), machines[a] != machines[b]});
+    } else if (kind == "exchange") {
+      exchange_mb_s = json_number(*o, "mb_s", path);
+    }
+  });
+  require(!flops.empty(), ExitCode::kBadData, "--health ", path,
+          ": has no ranks; it is what `lockstep doctor --json` prints");
+  PlannedRates out;
+  out.flops_s = median(flops) * 1e9;
+  out.memory_bytes_s = median(memory) * 1e9;
+  std::vector<double> latencies, rates;
+  for (const Link& l : links)
+    if (l.away) latencies.push_back(l.latency_us), rates.push_back(l.mb_s);
+  if (!latencies.empty()) {
+    out.links.latency_s = median(latencies) * 1e-6;
+    out.links.bytes_s = (exchange_mb_s > 0 ? exchange_mb_s : median(rates)) * 1e6;
+  }
+  return out;
+}
+
+PlannedRates rates_of(const Arguments& a, bool several_machines) {
+  PlannedRates out;
+  if (!a.text("health").empty()) out = rates_of_health(a.text("health"));
+  const auto given = [&](const char* option, double unit, double& value) {
+    if (!a.text(option).empty()) value = a.number(option, 1e-6) * unit;
+  };
+  given("flops", 1e9, out.flops_s);
+  given("memory-rate", 1e9, out.memory_bytes_s);
+  given("latency", 1e-6, out.links.latency_s);
+  given("bandwidth", 1e6, out.links.bytes_s);
+  out.links.memory_bytes_s = out.memory_bytes_s;
+  require(out.flops_s > 0 && out.memory_bytes_s > 0, ExitCode::kUsage,
+          "--time needs a rank's speed: --health FILE, which `lockstep doctor --json` printed, or --flops and "
+          "--memory-rate");
+  require(
+      !several_machines || (out.links.latency_s > 0 && out.links.bytes_s > 0), ExitCode::kUsage,
+      "--time on several machines needs their links: --health FILE of a doctor on several machines, or --latency and "
+      "--bandwidth");
+  return out;
+}
+
+struct PlannedTime {
+  StepTime time;
+  double efficiency = 0;  // of what as many ranks would do that never wait
+};
+
+PlannedTime time_of(Settings& settings, SharedData& data, const StepPlan& p, int ranks, int machine_ranks,
+                    const PlannedRates& rates) {
+  settings.parallel.level = p.level;
+  settings.parallel.group = p.group;
+  const StepTime time = time_step(settings, data, ranks, machine_ranks, rates);
+  return {time, time.compute_s / time.step_s};
+}
+
+std::string times_text(const std::vector<StepPlan>& plans, const std::vector<PlannedTime>& times, int64_t samples) {
+  std::vector<std::vector<std::string>> rows{{"level", "group", "step", "compute", "waits", "efficiency", "samples/s"}};
+  const auto ms = [](double s) { return fixed(1e3 * s, 1) + " ms"; };
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const StepTime& t = times[i].time;
+    rows.push_back({std::string(to_text(plans[i].level)), str(plans[i].group), ms(t.step_s), ms(t.compute_s),
+                    ms(t.step_s - t.compute_s), fixed(100 * times[i].efficiency, 1) + "%",
+                    fixed(static_cast<double>(samples) / t.step_s, 1)});
+  }
+  return text_table(rows);
+}
+
 }  // namespace
 
 std::vector<Command> plan_forms() {
   return {
       {"plan",
-       "plan FILE.yaml [key.path=value ...] --ranks N [--gpu-memory SIZE] [--json]",
+       "plan FILE.yaml [key.path=value ...] --ranks N [--machine-ranks K] [--gpu-memory SIZE] [--time ...] [--json]",
        "Computes the memory and traffic of training FILE.yaml on N ranks at every shard level, on any machine: the\n"
        "peak memory of a rank, total and by use, and the bytes that it sends in a step. The steps themselves are\n"
        "executed, on a device that counts bytes and computes nothing. \"saved copy\" is host memory that checkpoints\n"
        "take in addition to the peak, from the first save on. Not counted: scratch memory of kernels, and what the\n"
        "system or a GPU's driver takes: a tenth of --gpu-memory is kept free for them. With sharding.group in\n"
-       "FILE.yaml, levels are also planned within such groups.",
+       "FILE.yaml, levels are also planned within such groups. --time predicts how long a step takes, from what\n"
+       "`lockstep doctor --json` measured or from the figures that are given: the same steps with simulated time.\n"
+       "Loading of data and differences between ranks are not in it.",
        {{"ranks", "ranks of the run", "N", "1"},
         {"gpu-memory", "memory of each rank, such as 80GiB or 512MB; prints which level fits", "SIZE", ""},
-        {"json", "print one JSON object per level, in bytes"}},
+        {"machine-ranks", "ranks of each machine; 0: all are on one", "K", "0"},
+        {"time", "predict a step's time at each level"},
+        {"health", "what `lockstep doctor --json` printed", "FILE", ""},
+        {"flops", "GF/s of a rank's products, in place of the file's", "GFLOPS", ""},
+        {"memory-rate", "GB/s that a rank reads and writes large tensors with", "RATE", ""},
+        {"latency", "microseconds of a small message between machines", "US", ""},
+        {"bandwidth", "MB/s of a machine's link to the others, each way", "RATE", ""},
+        {"json", "print one JSON object per level, in bytes and milliseconds"}},
        1}};
 }
 
@@ -190,7 +290,15 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
   // A GPU is planned for, whatever this machine has.
   if (limit > 0 && settings->device.choice == DeviceChoice::kAuto) settings->device.choice = DeviceChoice::kCuda;
   SharedData data(*settings);
-  const std::vector<StepPlan> plans = plans_of(*settings, data, ranks);
+  const auto machine_ranks = static_cast<int>(a.integer("machine-ranks", 0, 1 << 20));
+  require(machine_ranks == 0 || ranks % machine_ranks == 0, ExitCode::kUsage, "--machine-ranks ", machine_ranks,
+          " does not divide ", ranks, " ranks");
+  const std::vector<StepPlan> plans = plans_of(*settings, data, ranks, machine_ranks);
+  std::vector<PlannedTime> times;
+  if (a.has("time")) {
+    const PlannedRates rates = rates_of(a, machine_ranks > 0 && machine_ranks < ranks);
+    for (const StepPlan& p : plans) times.push_back(time_of(*settings, data, p, ranks, machine_ranks, rates));
+  }
   if (a.has("json")) {
     for (const StepPlan& p : plans) {
       JsonObject line{{"level", std::string(to_text(p.level))},
@@ -201,6 +309,12 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
       line.emplace_back("checkpoint_copy_bytes", p.copy);
       line.emplace_back("gradient_copy_bytes", p.gradient);
       if (limit > 0) line.emplace_back("fits", fits(p, *settings, limit));
+      if (!times.empty()) {
+        const PlannedTime& t = times[static_cast<size_t>(&p - plans.data())];
+        line.emplace_back("step_ms", 1e3 * t.time.step_s);
+        line.emplace_back("compute_ms", 1e3 * t.time.compute_s);
+        line.emplace_back("efficiency", t.efficiency);
+      }
       print_out(json_line(line) + "\n");
     }
     return 0;
@@ -210,6 +324,7 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
                 settings->train.length.empty() ? "" : ", ",
                 settings->train.length.empty() ? "" : length_text(*settings),
                 "; memory of rank 0, the most that a rank sends\n\n", table(plans)));
+  if (!times.empty()) print_out(str("\n", times_text(plans, times, settings->batch.global)));
   print_out(explained_gradients(app, a, *settings, data, ranks, plans[0]));
   if (limit > 0) print_out(judged(app, a, *settings, data, ranks, limit, plans));
   return 0;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "comm/plan_comm.h"
 #include "core/base/partition.h"
 #include "core/device/backend.h"
 #include "launch/training/trial_pass.h"
@@ -43,12 +42,12 @@ bool reads_memory(const Settings& settings) {
 
 // Runs the first steps of a rank on the device without bytes. The first step allocates memory that later ones reuse;
 // the last step of an epoch may be smaller.
-void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks,
+void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks, int machine_ranks,
                const std::function<void(const Trainer&)>& look, StepPlan& plan) {
   const Device device = new_meta_device();
   Stream stream(device, Stream::Mode::kInline);
   WithStream with(stream);
-  const auto comm = make_plan_communicator(rank, ranks, {0, reads_memory(settings)});
+  const auto comm = make_plan_communicator(rank, ranks, {machine_ranks, reads_memory(settings)});
   Trainer trainer(settings, data.open(*comm), *comm);
   if (look) look(trainer);
   for (int step = 0; step < 3; ++step) {
@@ -71,6 +70,18 @@ void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks,
   }
 }
 
+class MachineTime final : public SimulatedTime {
+ public:
+  explicit MachineTime(const PlannedRates& rates) : rates_(rates) {}
+  double seconds_of(const TaskCost& cost) const override {
+    constexpr double kStart = 5e-6;  // of waking the threads that share a task
+    return kStart + std::max(cost.flops / rates_.flops_s, static_cast<double>(cost.bytes) / rates_.memory_bytes_s);
+  }
+
+ private:
+  const PlannedRates rates_;
+};
+
 }  // namespace
 
 void make_plannable(Settings& settings) {
@@ -79,7 +90,7 @@ void make_plannable(Settings& settings) {
   settings.graph = false;  // needs a GPU
 }
 
-StepPlan plan_step(const Settings& settings, SharedData& data, int ranks, PlannedRanks planned,
+StepPlan plan_step(const Settings& settings, SharedData& data, int ranks, PlannedRanks planned, int machine_ranks,
                    const std::function<void(const Trainer&)>& look) {
   StepPlan plan;
   plan.level = settings.parallel.level;
@@ -92,8 +103,23 @@ StepPlan plan_step(const Settings& settings, SharedData& data, int ranks, Planne
     // Other ranks differ by a few bytes, since shards are not of exactly equal size.
     for (int rank = 0; ranks <= 4 && rank < ranks; ++rank) chosen.insert(rank);
   }
-  for (int rank : chosen) plan_rank(settings, data, rank, ranks, look, plan);
+  for (int rank : chosen) plan_rank(settings, data, rank, ranks, machine_ranks, look, plan);
   return plan;
+}
+
+StepTime time_step(const Settings& settings, SharedData& data, int ranks, int machine_ranks,
+                   const PlannedRates& rates) {
+  Stream stream(new_meta_device(), Stream::Mode::kInline);
+  const WithStream with(stream);
+  MachineTime time(rates);
+  const WithSimulatedTime simulated(time);
+  PlannedLinks links(rates.links);
+  const auto comm = make_plan_communicator(0, ranks, {machine_ranks, reads_memory(settings), &links});
+  Trainer trainer(settings, data.open(*comm), *comm);
+  trainer.step();  // the first one also builds what later ones reuse
+  const double begun = time.now_s, busy = time.busy_s;
+  trainer.step();
+  return {time.now_s - begun, time.busy_s - busy};
 }
 
 std::vector<Metric> try_build(const Settings& settings, const Datasets& data, int ranks) {

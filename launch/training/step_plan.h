@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "comm/plan_comm.h"
 #include "core/device/allocator.h"
 #include "launch/training/shared_data.h"
 #include "launch/training/trainer.h"
@@ -29,11 +30,27 @@ enum class PlannedRanks { kFirst, kBusiest };
 // data: only the data's shapes are needed, and there are no replicas to compare.
 void make_plannable(Settings& settings);
 
-// The plan of `settings` on `ranks` ranks at settings.parallel.level, in groups of settings.parallel.group ranks (0: of
-// all). Throws what a run would where model, data and options do not fit together, ExitCode::kConfig for most of it.
-// `look` is called with the trainer of each planned rank, whose tensors have no bytes, before its first step.
-StepPlan plan_step(const Settings& settings, SharedData& data, int ranks, PlannedRanks planned,
+// What a step takes on machines that are described by a few numbers.
+struct PlannedRates {
+  double flops_s = 0;         // of a rank's products
+  double memory_bytes_s = 0;  // that a rank reads and writes in large tensors
+  PlannedLinks::Rates links;
+};
+struct StepTime {
+  double step_s = 0, compute_s = 0;  // the rest of a step is waits for other ranks
+};
+
+// The plan of `settings` on `ranks` ranks, `machine_ranks` of them on each machine (0: all), at
+// settings.parallel.level, in groups of settings.parallel.group ranks (0: of all). Throws what a run would where model,
+// data and options do not fit together, ExitCode::kConfig for most of it. `look` is called with the trainer of each
+// planned rank, whose tensors have no bytes, before its first step.
+StepPlan plan_step(const Settings& settings, SharedData& data, int ranks, PlannedRanks planned, int machine_ranks = 0,
                    const std::function<void(const Trainer&)>& look = {});
+
+// The time of rank 0's second step, by the same code with simulated time (core/device/simulated_time.h): a task takes
+// its operations or its bytes, whichever is longer, and exchanges share the links of a machine. Not counted: loading of
+// data, and ranks that are slower than others.
+StepTime time_step(const Settings& settings, SharedData& data, int ranks, int machine_ranks, const PlannedRates& rates);
 
 // Builds what rank 0 of such a run has, on a device without bytes, and lets a micro-batch pass through the model.
 // Throws what a run would where model, data and options do not fit together. `settings` and data as for plan_step.
