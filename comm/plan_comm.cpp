@@ -130,6 +130,7 @@ double PlanChannel::simulated_end(const Call& call, double begin_s) {
 
 double PlannedLinks::carry(double begin_s, double bytes, double now_s) {
   std::erase_if(taken_, [&](const auto& span) { return span.second < now_s; });
+  if (bytes <= 0) return begin_s;
   double left = bytes / rates_.bytes_s, at = begin_s;
   std::vector<std::pair<double, double>> added;
   for (const auto& [from, to] : taken_) {

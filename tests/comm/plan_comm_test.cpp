@@ -82,6 +82,55 @@ TEST(PlanComm, LinesOfAGridKnowTheirMachines) {
   EXPECT_FALSE(make_plan_communicator(0, 4, {0, false})->shares_memory());
 }
 
+TEST(PlanComm, LinksCarryOneThingAfterTheOther) {
+  PlannedLinks::Rates rates;
+  rates.bytes_s = 100;
+  PlannedLinks links(rates);
+  EXPECT_DOUBLE_EQ(links.carry(1, 100, 0), 2);    // [1, 2)
+  EXPECT_DOUBLE_EQ(links.carry(4, 100, 0), 5);    // [4, 5)
+  EXPECT_DOUBLE_EQ(links.carry(1.5, 100, 0), 3);  // behind the first
+  EXPECT_DOUBLE_EQ(links.carry(0, 250, 0), 5.5);  // [0, 1), [3, 4) and what is left behind all
+  EXPECT_DOUBLE_EQ(links.carry(6, 0, 6), 6);
+}
+
+// Compute that does not wait for an exchange goes on beside it; what waits for it ends with it.
+TEST(PlanComm, SimulatedTimeOverlapsExchangesWithTasks) {
+  struct OneSecondATask final : SimulatedTime {
+    double seconds_of(const TaskCost&) const override { return 1; }
+  } time;
+  const WithSimulatedTime simulated(time);
+  Stream stream(new_meta_device(), Stream::Mode::kInline);
+  const WithStream with(stream);
+  PlannedLinks::Rates rates;
+  rates.bytes_s = 100;
+  rates.memory_bytes_s = 1e12;
+  PlannedLinks links(rates);
+  const auto comm = make_plan_communicator(0, 2, {1, true, &links});
+  const Tensor sent = Tensor::zeros({100}), received = Tensor::zeros({100});
+  const auto swap = [&] { return comm->all_to_all(received, {0, 50}, {0, 0}, sent, {0, 50}, {0, 0}, "x"); };
+  const double begun = time.now_s;
+  const Work work = swap();  // 200 bytes: 2 s
+  const auto task = [&] { stream.enqueue([](Parallel&) {}); };
+  task();
+  EXPECT_DOUBLE_EQ(time.now_s - begun, 1);
+  EXPECT_FALSE(work.done());
+  work.wait();
+  EXPECT_DOUBLE_EQ(time.now_s - begun, 2);
+  task();
+  EXPECT_DOUBLE_EQ(time.now_s - begun, 3);
+  // A stream beside the host.
+  Stream beside(stream.device(), Stream::Mode::kThread);
+  const Work late = swap();  // ends at 5
+  {
+    const WithStream on(beside);
+    late.wait();
+    beside.enqueue([](Parallel&) {});
+  }
+  EXPECT_DOUBLE_EQ(time.now_s - begun, 3);
+  stream.wait(beside.record());
+  EXPECT_DOUBLE_EQ(time.now_s - begun, 6);
+}
+
 TEST(PlanComm, RefusesWhatItCannotKnow) {
   const auto comm = make_plan_communicator(5, 8);
   EXPECT_EQ(comm->split(-1, 0, "x"), nullptr);

@@ -111,6 +111,34 @@ advised=$(sed -n 's/.* are enough for //p' out)
 # shellcheck disable=SC2086  # several keys
 succeeds "its advice is followed: $advised" lockstep train images.yaml "${layout[@]}" $advised run.dir=advised train.steps=1 --ranks 4
 
+# The time of a step on machines that are not there.
+on8=(images.yaml batch.global=16 batch.micro=1 --ranks 8 --time --flops 100 --memory-rate 10)
+step_of() { grep "\"level\":\"$1\"" out | field step_ms; } # LEVEL
+succeeds "time on one machine" lockstep plan "${on8[@]}" --json
+here=$(step_of none)
+for rate in 1000 10; do
+  succeeds "time on four machines, $rate MB/s" lockstep plan "${on8[@]}" --machine-ranks 2 --latency 20 --bandwidth "$rate" --json
+  there=$(step_of none)
+  expect "time on four machines, $rate MB/s: more than before" awk -v a="$here" -v b="$there" 'BEGIN { exit !(b > a && a > 0) }'
+  here=$there
+done
+succeeds "time on four machines as a table" lockstep plan "${on8[@]}" --machine-ranks 2 --latency 20 --bandwidth 10
+expect "time on four machines as a table" grep -qE '^parameters +8 +[0-9.]+ ms +[0-9.]+ ms +[0-9.]+ ms +[0-9.]+% +[0-9.]+$' out
+succeeds "doctor" lockstep doctor --ranks 2 --json
+cp out health
+succeeds "time by what doctor measured" lockstep plan images.yaml --ranks 2 --time --health health --json
+expect "time by what doctor measured" test -n "$(step_of none)"
+refuses "time without a rank's speed" 64 "--time needs a rank's speed: --health FILE.*" lockstep plan images.yaml --time
+refuses "time without links" 64 '--time on several machines needs their links.*' lockstep plan images.yaml --ranks 4 --machine-ranks 2 --time --health health
+refuses "machines of unequal size" 64 '--machine-ranks 3 does not divide 4 ranks' lockstep plan images.yaml --ranks 4 --machine-ranks 3
+refuses "a speed of 0" 64 '--flops 0: .*' lockstep plan images.yaml --time --flops 0 --memory-rate 1
+echo '{"kind":"link","a":0,"b":1,"latency_us":1,"mb_s":1}' >links
+refuses "links of no ranks" 65 '--health links: a link of a rank that is not there.*' lockstep plan images.yaml --time --health links
+echo 'all is well' >words
+refuses "no JSON" 65 '--health words: this line is no JSON object: all is well' lockstep plan images.yaml --time --health words
+: >nothing
+refuses "an empty file" 65 '--health nothing: has no ranks.*' lockstep plan images.yaml --time --health nothing
+
 refuses "no memory at all" 64 '--gpu-memory 0: must be above 0' lockstep plan text.yaml --gpu-memory 0
 refuses "a size without a unit that we know" 64 '--gpu-memory 80 gigs: is not a size; write it as 80GiB or 512MB' lockstep plan text.yaml --gpu-memory '80 gigs'
 refuses "no ranks" 64 '--ranks 0: must be 1 to' lockstep plan text.yaml --ranks 0
