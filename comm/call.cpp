@@ -87,6 +87,11 @@ int64_t wire_bytes(const Call& c, int rank, int size) {
   return elements * size_of(c.dtype);
 }
 
+bool is_small(const Call& gather) {
+  constexpr int64_t kBytes = 64 << 10;
+  return std::accumulate(gather.counts.begin(), gather.counts.end(), int64_t(0)) * size_of(gather.dtype) <= kBytes;
+}
+
 uint64_t fingerprint(const Call& c) {
   const int64_t fixed[] = {static_cast<int64_t>(c.kind),
                            c.number,

@@ -65,6 +65,9 @@ std::string details_of(const Call& call);  // "all_reduce #17 of grads.3 (sum, f
 //   share           what each other rank reads
 int64_t wire_bytes(const Call& call, int rank, int size);
 
+// A gather of which latency is all that matters: the same on every rank.
+bool is_small(const Call& gather);
+
 // A hash of everything that must be equal on all ranks: all fields except the pointers and the counts of an all_to_all
 // or a share.
 uint64_t fingerprint(const Call& call);

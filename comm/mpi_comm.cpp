@@ -283,7 +283,7 @@ void MpiChannel::run(const Call& call) {
     switch (call.kind) {
       case CallKind::kAllReduce: return all_reduce(call);
       case CallKind::kReduceScatter: return reduce_scatter(call);
-      case CallKind::kAllGather: return has_stages() ? gather_in_stages(call) : gather_parts(call);
+      case CallKind::kAllGather: return has_stages() && !is_small(call) ? gather_in_stages(call) : gather_parts(call);
       case CallKind::kAllToAll: return gather_parts(call);
       case CallKind::kBroadcast: return broadcast(call);
       case CallKind::kBarrier: return must(MPI_Barrier(comm_), to_text(call));
@@ -484,6 +484,7 @@ void MpiChannel::exchange(const Call& call, const Messages& messages) {
   std::array<MPI_Request, 2 * kUnderWay> requests;
   std::array<std::pair<const Message*, Clock::time_point>, kUnderWay> receiving;
   requests.fill(MPI_REQUEST_NULL);
+  Clock::time_point last_came = {};
   auto next_received = messages.received.begin();
   auto next_sent = messages.sent.begin();
   const auto fill = [&](size_t place) {
@@ -507,8 +508,11 @@ void MpiChannel::exchange(const Call& call, const Messages& messages) {
       MPI_Get_count(&status, MPI_BYTE, &got);
       require(got == message->bytes, ExitCode::kRanksDisagree, to_text(call), ": rank ", message->peer, " sent ", got,
               " bytes where ", message->bytes, " were expected");
+      // Until the one before came, the link may have carried that one.
+      const auto now = Clock::now();
       record_flight_transfer(job_ranks_[static_cast<size_t>(message->peer)], message->bytes,
-                             std::chrono::duration<double>(Clock::now() - begun).count());
+                             std::chrono::duration<double>(now - std::max(begun, last_came)).count());
+      last_came = now;
     }
     state_->advance();
     fill(place);

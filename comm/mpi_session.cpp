@@ -70,11 +70,16 @@ void set_yield_when_idle() {
 
 // By Open MPI's default a message of more than 64 KiB first asks its receiver, which costs a round trip each; where a
 // slow link has a queue, that is longer than the message. Messages up to this size leave at once. They take a copy on
-// either side, which is cheap beside TCP. What the user has set stays.
+// either side, which is cheap beside TCP. What the environment
+// has set stays.
 void set_tcp_messages() {
-  constexpr const char* kBytes = "4194304";
-  for (const char* name : {"eager_limit", "rndv_eager_limit", "max_send_size"})
-    setenv(str("OMPI_MCA_btl_tcp_", name).c_str(), kBytes, 0);
+  const auto set = [](const char* name, const char* value) {
+    setenv(str("OMPI_MCA_btl_tcp_", name).c_str(), value, 0);
+  };
+  for (const char* name : {"eager_limit", "rndv_eager_limit", "max_send_size"}) set(name, "4194304");
+  // Buffers of that size, by default 8 at the start and 32 more at a time.
+  set("free_list_num", "1");
+  set("free_list_inc", "2");
 }
 
 }  // namespace

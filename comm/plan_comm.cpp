@@ -27,7 +27,7 @@ class PlanChannel final : public Channel {
   int size() const override { return static_cast<int>(ranks_.size()); }
   std::string_view backend() const override { return "plan"; }
   bool shares_memory() const override { return planned_.reads && machines_.back() == 0; }
-  std::vector<int> machines() const override { return machines_; }
+  std::vector<int> machines() const override { return planned_.stages ? machines_ : std::vector<int>(ranks_.size()); }
   void run(const Call&) override {}
   std::shared_ptr<Channel> split(const Call& call) override {
     if (call.color < 0) return nullptr;
@@ -75,11 +75,14 @@ PlanChannel::Load PlanChannel::load_of(const Call& call) const {
   const double doublings = std::ceil(std::log2(size()));
   switch (call.kind) {
     case CallKind::kAllGather: {
-      for (int r = 0; r < size(); ++r)
-        if (r != me_) load.here += bytes(call.counts[static_cast<size_t>(r)]);
-      if (one_machine && planned_.reads) break;
       const auto own = bytes(call.counts[static_cast<size_t>(me_)]);
-      if (grid.machines > 1 && (grid.ranks == 1 || planned_.reads)) {
+      const bool in_stages = grid.machines > 1 && planned_.stages && (grid.ranks == 1 || planned_.reads);
+      // What comes from ranks of this machine: of all machines, where it comes in stages.
+      for (int r = 0; r < size(); ++r)
+        if (r != me_ && (in_stages ? r % grid.ranks != me_ % grid.ranks : here(r)))
+          load.here += bytes(call.counts[static_cast<size_t>(r)]);
+      if (one_machine && planned_.reads) break;
+      if (in_stages && !is_small(call)) {
         load.away = own * (grid.machines - 1);
         for (const int extent : grid.steps()) load.rounds += extent - 1;
         break;

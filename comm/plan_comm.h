@@ -35,6 +35,7 @@ class PlannedLinks {
 struct PlannedMachines {
   int ranks = 0;                  // of a machine, consecutive; 0: all are on one
   bool reads = true;              // do the ranks of a machine read each other's memory (Communicator::shares_memory)?
+  bool stages = true;             // do exchanges go through machines, as on the CPU?
   PlannedLinks* links = nullptr;  // where time is simulated; borrowed
 };
 

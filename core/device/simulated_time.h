@@ -3,6 +3,8 @@
 // take what they cost, and events carry the time from stream to stream, through the code that real steps run through.
 #pragma once
 
+#include <utility>
+
 #include "core/base/trace.h"
 
 namespace lockstep {

@@ -87,7 +87,7 @@ int64_t micro_batches_of_rank(const Settings& s, int ranks) {
 
 // Why the gradients of a rank take more than one copy of them, and what to change; "" where they do not.
 std::string explained_gradients(const App& app, const Arguments& a, const Settings& settings, SharedData& data,
-                                int ranks, const StepPlan& none) {
+                                int ranks, int machine_ranks, const StepPlan& none) {
   const int64_t held = none.stats.peak_of(MemoryUse::kGradients),
                 micro_batches = micro_batches_of_rank(settings, ranks);
   if (micro_batches < 2 || 2 * held < 3 * none.gradient) return "";
@@ -99,7 +99,8 @@ std::string explained_gradients(const App& app, const Arguments& a, const Settin
   if (ranks > 1) out += "  sharding.level=gradients, which keeps a rank's slice of each: the same bits;\n";
   const int64_t share = ceil_div(settings.batch.global, ranks);
   const auto whole = changed_settings(app, a, settings, ranks, {str("batch.micro=", share)});
-  const int64_t one = plan_of(*whole, data, ranks, ShardLevel::kNone, 1).stats.peak_of(MemoryUse::kGradients);
+  const int64_t one =
+      plan_of(*whole, data, ranks, ShardLevel::kNone, 1, machine_ranks).stats.peak_of(MemoryUse::kGradients);
   return out + str("  fewer micro-batches a rank: batch.micro=", share, ", which is one, takes ", bytes_text(one),
                    ", with more activations and other bits",
                    settings.recompute == Recompute::kNone ? " (recompute=block takes fewer)" : "", ".\n");
@@ -108,7 +109,7 @@ std::string explained_gradients(const App& app, const Arguments& a, const Settin
 // Finds changes that make the run fit, by planning them: first recomputation, which keeps the bits, then smaller and
 // larger micro-batches, which do not.
 std::string advice(const App& app, const Arguments& a, const Settings& settings, SharedData& data, int ranks,
-                   int64_t limit) {
+                   int machine_ranks, int64_t limit) {
   std::vector<const char*> recomputes{""};
   Stream stream(new_meta_device(), Stream::Mode::kInline);
   WithStream with(stream);
@@ -128,7 +129,8 @@ std::string advice(const App& app, const Arguments& a, const Settings& settings,
       if (*recompute) changes.emplace_back(recompute);
       if (changes.empty()) continue;
       const auto changed = changed_settings(app, a, settings, ranks, changes);
-      const StepPlan p = plan_of(*changed, data, ranks, ranks > 1 ? ShardLevel::kParameters : ShardLevel::kNone, ranks);
+      const StepPlan p =
+          plan_of(*changed, data, ranks, ranks > 1 ? ShardLevel::kParameters : ShardLevel::kNone, ranks, machine_ranks);
       std::string words_of_changes;
       for (const std::string& change : changes) words_of_changes += change + " ";
       if (fits(p, settings, limit))
@@ -144,12 +146,12 @@ std::string advice(const App& app, const Arguments& a, const Settings& settings,
 
 // Which level fits into `limit` bytes, or what would; and how much of it is kept free.
 std::string judged(const App& app, const Arguments& a, const Settings& settings, SharedData& data, int ranks,
-                   int64_t limit, const std::vector<StepPlan>& plans) {
+                   int machine_ranks, int64_t limit, const std::vector<StepPlan>& plans) {
   const auto first = std::find_if(plans.begin(), plans.end(), [&](auto& p) { return fits(p, settings, limit); });
   const auto barely = std::find_if(plans.begin(), first, [&](auto& p) { return memory_of(p, settings) <= limit; });
   std::string out = str("\n", bytes_text(limit), " are enough for ");
   out += first != plans.end() ? str(words(*first, ranks, settings.parallel), "\n")
-                              : str("no level; ", advice(app, a, settings, data, ranks, limit));
+                              : str("no level; ", advice(app, a, settings, data, ranks, machine_ranks, limit));
   const auto kept = limit - static_cast<int64_t>(kPlannedShare * static_cast<double>(limit));
   out += str(bytes_text(kept), " of them (", std::lround(100 * (1 - kPlannedShare)),
              "%) are kept free for what is not counted: kernels' scratch memory, the system, a GPU's driver");
@@ -230,9 +232,11 @@ struct PlannedTime {
 
 PlannedTime time_of(Settings& settings, SharedData& data, const StepPlan& p, int ranks, int machine_ranks,
                     const PlannedRates& rates) {
+  const DataParallelOptions of_file = settings.parallel;
   settings.parallel.level = p.level;
   settings.parallel.group = p.group;
   const StepTime time = time_step(settings, data, ranks, machine_ranks, rates);
+  settings.parallel = of_file;
   return {time, time.compute_s / time.step_s};
 }
 
@@ -293,12 +297,14 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
   const auto machine_ranks = static_cast<int>(a.integer("machine-ranks", 0, 1 << 20));
   require(machine_ranks == 0 || ranks % machine_ranks == 0, ExitCode::kUsage, "--machine-ranks ", machine_ranks,
           " does not divide ", ranks, " ranks");
+  std::optional<PlannedRates> rates;
+  if (a.has("time")) rates = rates_of(a, machine_ranks > 0 && machine_ranks < ranks);
+  for (const char* option : {"health", "flops", "memory-rate", "latency", "bandwidth"})
+    require(rates || a.text(option).empty(), ExitCode::kUsage, "--", option, " has an effect only with --time");
   const std::vector<StepPlan> plans = plans_of(*settings, data, ranks, machine_ranks);
   std::vector<PlannedTime> times;
-  if (a.has("time")) {
-    const PlannedRates rates = rates_of(a, machine_ranks > 0 && machine_ranks < ranks);
-    for (const StepPlan& p : plans) times.push_back(time_of(*settings, data, p, ranks, machine_ranks, rates));
-  }
+  for (size_t i = 0; rates && i < plans.size(); ++i)
+    times.push_back(time_of(*settings, data, plans[i], ranks, machine_ranks, *rates));
   if (a.has("json")) {
     for (const StepPlan& p : plans) {
       JsonObject line{{"level", std::string(to_text(p.level))},
@@ -325,8 +331,8 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
                 settings->train.length.empty() ? "" : length_text(*settings),
                 "; memory of rank 0, the most that a rank sends\n\n", table(plans)));
   if (!times.empty()) print_out(str("\n", times_text(plans, times, settings->batch.global)));
-  print_out(explained_gradients(app, a, *settings, data, ranks, plans[0]));
-  if (limit > 0) print_out(judged(app, a, *settings, data, ranks, limit, plans));
+  print_out(explained_gradients(app, a, *settings, data, ranks, machine_ranks, plans[0]));
+  if (limit > 0) print_out(judged(app, a, *settings, data, ranks, machine_ranks, limit, plans));
   return 0;
 }
 

@@ -40,6 +40,11 @@ bool reads_memory(const Settings& settings) {
   return choice == DeviceChoice::kCpu || (choice == DeviceChoice::kAuto && !has_gpu_driver());
 }
 
+PlannedMachines machines_of(const Settings& settings, int machine_ranks, PlannedLinks* links = nullptr) {
+  const bool on_cpu = reads_memory(settings);
+  return {machine_ranks, on_cpu, on_cpu, links};
+}
+
 // Runs the first steps of a rank on the device without bytes. The first step allocates memory that later ones reuse;
 // the last step of an epoch may be smaller.
 void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks, int machine_ranks,
@@ -47,7 +52,7 @@ void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks, 
   const Device device = new_meta_device();
   Stream stream(device, Stream::Mode::kInline);
   WithStream with(stream);
-  const auto comm = make_plan_communicator(rank, ranks, {machine_ranks, reads_memory(settings)});
+  const auto comm = make_plan_communicator(rank, ranks, machines_of(settings, machine_ranks));
   Trainer trainer(settings, data.open(*comm), *comm);
   if (look) look(trainer);
   for (int step = 0; step < 3; ++step) {
@@ -114,7 +119,7 @@ StepTime time_step(const Settings& settings, SharedData& data, int ranks, int ma
   MachineTime time(rates);
   const WithSimulatedTime simulated(time);
   PlannedLinks links(rates.links);
-  const auto comm = make_plan_communicator(0, ranks, {machine_ranks, reads_memory(settings), &links});
+  const auto comm = make_plan_communicator(0, ranks, machines_of(settings, machine_ranks, &links));
   Trainer trainer(settings, data.open(*comm), *comm);
   trainer.step();  // the first one also builds what later ones reuse
   const double begun = time.now_s, busy = time.busy_s;

@@ -136,7 +136,7 @@ TEST(Comm, AllGatherBringsEveryPartToItsPlace) {
   on_ranks([](Communicator& comm) {
     const auto me = static_cast<size_t>(comm.rank());
     for (DType dtype : all_dtypes())
-      for (int64_t unit : {1, 300})
+      for (int64_t unit : {1, 300, 5000})
         for (bool in_place : {false, true}) {
           const auto counts = uneven_counts(comm.size(), unit);
           const auto offsets = offsets_of(counts);

@@ -17,7 +17,10 @@ says() { # WHAT 'REGEXP': the last run ended with 69, and all its errors match
 }
 
 run limited 3 "$binary" train "${keys[@]}" run.dir=never : -n 1 /bin/true
-says "a rank that ends without MPI" 'MPI did not start within 2 s \(comm.deadline\): rank 3 never reached MPI; .*arrived: ranks 0, 1 and 2'
+# Where it ends after another rank has reached MPI, as on a busy machine, Open MPI itself ends the job and says why.
+if [ "$code" -ne 1 ] || ! grep -q 'this process did not call "init" before exiting' err; then
+  says "a rank that ends without MPI" 'MPI did not start within 2 s \(comm.deadline\): rank 3 never reached MPI; .*arrived: ranks 0, 1 and 2'
+fi
 run limited 1 sleep 30 : -n 2 "$binary" bench "${keys[@]}"
 says "a rank that does something else" 'MPI did not start within 2 s \(comm.deadline\): rank 0 never reached MPI; .*arrived: ranks 1 and 2'
 

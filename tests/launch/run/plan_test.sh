@@ -133,6 +133,7 @@ refuses "time without links" 64 '--time on several machines needs their links.*'
 refuses "machines of unequal size" 64 '--machine-ranks 3 does not divide 4 ranks' lockstep plan images.yaml --ranks 4 --machine-ranks 3
 refuses "a speed of 0" 64 '--flops 0: .*' lockstep plan images.yaml --time --flops 0 --memory-rate 1
 echo '{"kind":"link","a":0,"b":1,"latency_us":1,"mb_s":1}' >links
+refuses "speed without time" 64 '--flops has an effect only with --time' lockstep plan images.yaml --flops 3
 refuses "links of no ranks" 65 '--health links: a link of a rank that is not there.*' lockstep plan images.yaml --time --health links
 echo 'all is well' >words
 refuses "no JSON" 65 '--health words: this line is no JSON object: all is well' lockstep plan images.yaml --time --health words

@@ -31,8 +31,9 @@ done
 for micro_batches in 24 40; do
   keys=(train.steps=2 schedule.steps=2 batch.global="$micro_batches" batch.micro=1 comm.bucket=0.01)
   succeeds "$micro_batches micro-batches on one rank" lockstep train text.yaml "${keys[@]}" run.dir="many$micro_batches"
-  for layout in "24 1 none" "20 1 optimizer" "20 1 gradients"; do
+  for layout in "24 1 none" "20 1 optimizer" "20 1 gradients" "18 2 parameters"; do
     read -r machines ranks level <<<"$layout"
+    if [ "$((machines * ranks))" -gt "$micro_batches" ]; then continue; fi
     what="$micro_batches micro-batches, $machines x $ranks ranks, level $level"
     succeeds "$what" on "$machines" "$ranks" sharding.level="$level" run.dir=many
     same "$what" "$(digest "many$micro_batches")" "$(digest many)"
