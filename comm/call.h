@@ -65,6 +65,8 @@ std::string details_of(const Call& call);  // "all_reduce #17 of grads.3 (sum, f
 //   share           what each other rank reads
 int64_t wire_bytes(const Call& call, int rank, int size);
 
+// Messages that a rank sends at a time in an exchange, and as many that it receives.
+constexpr int kMessagesUnderWay = 8;
 // A gather of which latency is all that matters: the same on every rank.
 bool is_small(const Call& gather);
 

@@ -6,10 +6,6 @@
 #include "comm/peer_memory.h"
 
 namespace lockstep {
-
-std::unique_ptr<Communicator> Communicator::split_axis(int stride, int extent, std::string_view label) {
-  return split(rank() % stride + rank() / (stride * extent) * stride, rank(), label);
-}
 namespace {
 
 constexpr Seconds kPollInterval{0.1};  // how often a wait calls its watch
@@ -40,6 +36,14 @@ void write_text(const Tensor& to, std::string_view text) {
 }
 
 }  // namespace
+
+int Communicator::color_of_line(int stride, int extent) const {
+  return rank() % stride + rank() / (stride * extent) * stride;
+}
+
+std::unique_ptr<Communicator> Communicator::split_axis(int stride, int extent, std::string_view label) {
+  return split(color_of_line(stride, extent), rank(), label);
+}
 
 Tensor Communicator::registered(int64_t elements, DType dtype) { return Tensor::empty({elements}, dtype); }
 

@@ -122,6 +122,9 @@ class Communicator {
   virtual void abort(const Error& why) = 0;
   // What poisoned it. From any thread.
   virtual std::optional<Error> failure() const = 0;
+
+ protected:
+  int color_of_line(int stride, int extent) const;  // of split_axis()
 };
 
 // Small exchanges of host values, built on the operations above; they work with any current device and block the host.

@@ -22,9 +22,9 @@ struct MachineGrid {
     grid.ranks = static_cast<int>(first);
     return grid;
   }
-  // With how many others each machine exchanges in turn; the product of these extents is `machines`. A few all at once,
-  // which keeps links busiest. Many in steps: first each with its sibling, then pairs with the pair beside them, and so
-  // on, as long as their number is even, and what is left at once. So the rounds of an exchange grow with
+  // How many machines exchange with each other in each step; the product of these extents is `machines`. A few all at
+  // once, which keeps links busiest. Many in steps: first each with its sibling, then pairs with the pair beside them,
+  // and so on, as long as their number is even, and what is left at once. So the rounds of an exchange grow with
   // log2(machines), and each adds up nodes that are siblings in the tree of sums (recursive halving, nearest partner
   // first).
   std::vector<int> steps() const {

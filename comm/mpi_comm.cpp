@@ -33,7 +33,7 @@ using Clock = std::chrono::steady_clock;
 // Large messages are sent in pieces: Open MPI is faster (64 MB in pieces: 6 GB/s, whole: 1.2 GB/s) and takes less
 // memory.
 constexpr int64_t kChunkBytes = 8 << 20;
-constexpr size_t kUnderWay = 8;  // messages that a rank sends at a time, and as many that it receives
+constexpr size_t kUnderWay = kMessagesUnderWay;
 constexpr int kExchangeTag = 1, kHeaderTag = 2, kMessageTag = 3;
 
 MPI_Datatype mpi_type(DType dtype) {
@@ -106,8 +106,8 @@ class MpiChannel final : public Channel {
     int64_t bytes;
     int peer;
   };
-  // What an exchange of every rank with every other sends and receives, by rounds: in round i each rank sends to the
-  // i-th rank after it and receives from the i-th before it.
+  // What a rank sends and receives in an exchange. Both lists go by rounds that all ranks have in common, and what goes
+  // from one rank to another stands in the same order on both.
   struct Messages {
     std::vector<Message> sent, received;
     void send(const char* data, int64_t bytes, int to) { add(sent, const_cast<char*>(data), bytes, to); }

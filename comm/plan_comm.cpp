@@ -27,7 +27,7 @@ class PlanChannel final : public Channel {
   int size() const override { return static_cast<int>(ranks_.size()); }
   std::string_view backend() const override { return "plan"; }
   bool shares_memory() const override { return planned_.reads && machines_.back() == 0; }
-  std::vector<int> machines() const override { return planned_.stages ? machines_ : std::vector<int>(ranks_.size()); }
+  std::vector<int> machines() const override { return planned_.reads ? machines_ : std::vector<int>(ranks_.size()); }
   void run(const Call&) override {}
   std::shared_ptr<Channel> split(const Call& call) override {
     if (call.color < 0) return nullptr;
@@ -65,7 +65,6 @@ class PlanChannel final : public Channel {
 
 // As MpiChannel makes these calls (comm/mpi_comm.cpp).
 PlanChannel::Load PlanChannel::load_of(const Call& call) const {
-  constexpr double kUnderWay = 8;
   Load load;
   const auto width = static_cast<double>(size_of(call.dtype));
   const auto bytes = [&](int64_t elements) { return static_cast<double>(elements) * width; };
@@ -76,7 +75,7 @@ PlanChannel::Load PlanChannel::load_of(const Call& call) const {
   switch (call.kind) {
     case CallKind::kAllGather: {
       const auto own = bytes(call.counts[static_cast<size_t>(me_)]);
-      const bool in_stages = grid.machines > 1 && planned_.stages && (grid.ranks == 1 || planned_.reads);
+      const bool in_stages = grid.machines > 1 && planned_.reads;
       // What comes from ranks of this machine: of all machines, where it comes in stages.
       for (int r = 0; r < size(); ++r)
         if (r != me_ && (in_stages ? r % grid.ranks != me_ % grid.ranks : here(r)))
@@ -89,7 +88,7 @@ PlanChannel::Load PlanChannel::load_of(const Call& call) const {
       }
       for (int r = 0; r < size(); ++r)
         if (!here(r)) load.away += own;
-      load.rounds = std::ceil((size() - 1) / kUnderWay);
+      load.rounds = std::ceil((size() - 1.0) / kMessagesUnderWay);
       break;
     }
     case CallKind::kAllToAll:
@@ -98,12 +97,12 @@ PlanChannel::Load PlanChannel::load_of(const Call& call) const {
         if (here(r)) load.here += bytes(call.counts[static_cast<size_t>(r)]);
         else load.away += bytes(call.send_counts[static_cast<size_t>(r)]);
       }
-      load.rounds = std::ceil((size() - 1) / kUnderWay);
+      load.rounds = std::ceil((size() - 1.0) / kMessagesUnderWay);
       break;
     case CallKind::kReduceScatter:
       for (int r = 0; r < size(); ++r)
         if (r != me_) (here(r) ? load.here : load.away) += bytes(call.counts[static_cast<size_t>(r)]);
-      load.rounds = std::ceil((size() - 1) / kUnderWay);
+      load.rounds = std::ceil((size() - 1.0) / kMessagesUnderWay);
       break;
     case CallKind::kAllReduce:
     case CallKind::kBroadcast:

@@ -33,9 +33,9 @@ class PlannedLinks {
 
 // Where the ranks of a plan are.
 struct PlannedMachines {
-  int ranks = 0;                  // of a machine, consecutive; 0: all are on one
-  bool reads = true;              // do the ranks of a machine read each other's memory (Communicator::shares_memory)?
-  bool stages = true;             // do exchanges go through machines, as on the CPU?
+  int ranks = 0;  // of a machine, consecutive; 0: all are on one
+  // Do the ranks of a machine read each other's memory, and exchanges go through machines, as on the CPU?
+  bool reads = true;
   PlannedLinks* links = nullptr;  // where time is simulated; borrowed
 };
 

@@ -273,7 +273,7 @@ std::unique_ptr<Communicator> QueuedComm::split_axis(int stride, int extent, std
   Call call = start(CallKind::kSplit, label);
   check(stride >= 1 && extent >= 1 && size() % (stride * extent) == 0, to_text(call), ": an axis of ", extent,
         " ranks, ", stride, " apart, of ", size());
-  call.color = rank() % stride + rank() / (stride * extent) * stride;
+  call.color = color_of_line(stride, extent);
   call.key = rank();
   call.stride = stride;
   call.extent = extent;

@@ -161,17 +161,12 @@ std::string judged(const App& app, const Arguments& a, const Settings& settings,
   return out + "\n";
 }
 
-// What `doctor --json` printed: the middle of its ranks, and of its links between machines, or of all where it was on
-// one.
+// What `doctor --json` printed: the middle of its ranks and of the latencies between machines, and what machines send
+// while all do.
 PlannedRates rates_of_health(const std::string& path) {
-  std::vector<double> flops, memory;
+  PlannedRates out;
+  std::vector<double> flops, memory, latencies;
   std::vector<std::string> machines;
-  struct Link {
-    double latency_us, mb_s;
-    bool away;
-  };
-  std::vector<Link> links;
-  double exchange_mb_s = 0;
   each_line(path, [&](const std::string& line) {
     const auto o = parse_json_object(line);
     require(o.has_value(), ExitCode::kBadData, "--health ", path, ": this line is no JSON object: ", line);
@@ -184,23 +179,16 @@ PlannedRates rates_of_health(const std::string& path) {
       const auto a = static_cast<size_t>(json_int(*o, "a", path)), b = static_cast<size_t>(json_int(*o, "b", path));
       require(a < machines.size() && b < machines.size(), ExitCode::kBadData, "--health ", path,
               ": a link of a rank that is not there: ", line);
-      links.push_back({json_number(*o, "latency_us", path), json_number(*o, "mb_s", path), machines[a] != machines[b]});
+      if (machines[a] != machines[b]) latencies.push_back(json_number(*o, "latency_us", path));
     } else if (kind == "exchange") {
-      exchange_mb_s = json_number(*o, "mb_s", path);
+      out.links.bytes_s = json_number(*o, "mb_s", path) * 1e6;
     }
   });
   require(!flops.empty(), ExitCode::kBadData, "--health ", path,
           ": has no ranks; it is what `lockstep doctor --json` prints");
-  PlannedRates out;
   out.flops_s = median(flops) * 1e9;
   out.memory_bytes_s = median(memory) * 1e9;
-  std::vector<double> latencies, rates;
-  for (const Link& l : links)
-    if (l.away) latencies.push_back(l.latency_us), rates.push_back(l.mb_s);
-  if (!latencies.empty()) {
-    out.links.latency_s = median(latencies) * 1e-6;
-    out.links.bytes_s = (exchange_mb_s > 0 ? exchange_mb_s : median(rates)) * 1e6;
-  }
+  if (!latencies.empty()) out.links.latency_s = median(latencies) * 1e-6;
   return out;
 }
 
@@ -225,28 +213,23 @@ PlannedRates rates_of(const Arguments& a, bool several_machines) {
   return out;
 }
 
-struct PlannedTime {
-  StepTime time;
-  double efficiency = 0;  // of what as many ranks would do that never wait
-};
-
-PlannedTime time_of(Settings& settings, SharedData& data, const StepPlan& p, int ranks, int machine_ranks,
-                    const PlannedRates& rates) {
+StepTime time_of(Settings& settings, SharedData& data, const StepPlan& p, int ranks, int machine_ranks,
+                 const PlannedRates& rates) {
   const DataParallelOptions of_file = settings.parallel;
   settings.parallel.level = p.level;
   settings.parallel.group = p.group;
   const StepTime time = time_step(settings, data, ranks, machine_ranks, rates);
   settings.parallel = of_file;
-  return {time, time.compute_s / time.step_s};
+  return time;
 }
 
-std::string times_text(const std::vector<StepPlan>& plans, const std::vector<PlannedTime>& times, int64_t samples) {
+std::string times_text(const std::vector<StepPlan>& plans, const std::vector<StepTime>& times, int64_t samples) {
   std::vector<std::vector<std::string>> rows{{"level", "group", "step", "compute", "waits", "efficiency", "samples/s"}};
   const auto ms = [](double s) { return fixed(1e3 * s, 1) + " ms"; };
   for (size_t i = 0; i < plans.size(); ++i) {
-    const StepTime& t = times[i].time;
+    const StepTime& t = times[i];
     rows.push_back({std::string(to_text(plans[i].level)), str(plans[i].group), ms(t.step_s), ms(t.compute_s),
-                    ms(t.step_s - t.compute_s), fixed(100 * times[i].efficiency, 1) + "%",
+                    ms(t.step_s - t.compute_s), fixed(100 * t.efficiency(), 1) + "%",
                     fixed(static_cast<double>(samples) / t.step_s, 1)});
   }
   return text_table(rows);
@@ -302,7 +285,7 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
   for (const char* option : {"health", "flops", "memory-rate", "latency", "bandwidth"})
     require(rates || a.text(option).empty(), ExitCode::kUsage, "--", option, " has an effect only with --time");
   const std::vector<StepPlan> plans = plans_of(*settings, data, ranks, machine_ranks);
-  std::vector<PlannedTime> times;
+  std::vector<StepTime> times;
   for (size_t i = 0; rates && i < plans.size(); ++i)
     times.push_back(time_of(*settings, data, plans[i], ranks, machine_ranks, *rates));
   if (a.has("json")) {
@@ -316,10 +299,10 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
       line.emplace_back("gradient_copy_bytes", p.gradient);
       if (limit > 0) line.emplace_back("fits", fits(p, *settings, limit));
       if (!times.empty()) {
-        const PlannedTime& t = times[static_cast<size_t>(&p - plans.data())];
-        line.emplace_back("step_ms", 1e3 * t.time.step_s);
-        line.emplace_back("compute_ms", 1e3 * t.time.compute_s);
-        line.emplace_back("efficiency", t.efficiency);
+        const StepTime& t = times[static_cast<size_t>(&p - plans.data())];
+        line.emplace_back("step_ms", 1e3 * t.step_s);
+        line.emplace_back("compute_ms", 1e3 * t.compute_s);
+        line.emplace_back("efficiency", t.efficiency());
       }
       print_out(json_line(line) + "\n");
     }

@@ -41,8 +41,7 @@ bool reads_memory(const Settings& settings) {
 }
 
 PlannedMachines machines_of(const Settings& settings, int machine_ranks, PlannedLinks* links = nullptr) {
-  const bool on_cpu = reads_memory(settings);
-  return {machine_ranks, on_cpu, on_cpu, links};
+  return {machine_ranks, reads_memory(settings), links};
 }
 
 // Runs the first steps of a rank on the device without bytes. The first step allocates memory that later ones reuse;

@@ -38,6 +38,7 @@ struct PlannedRates {
 };
 struct StepTime {
   double step_s = 0, compute_s = 0;  // the rest of a step is waits for other ranks
+  double efficiency() const { return compute_s / step_s; }
 };
 
 // The plan of `settings` on `ranks` ranks, `machine_ranks` of them on each machine (0: all), at

@@ -105,7 +105,7 @@ TEST(PlanComm, SimulatedTimeOverlapsExchangesWithTasks) {
   rates.bytes_s = 100;
   rates.memory_bytes_s = 1e12;
   PlannedLinks links(rates);
-  const auto comm = make_plan_communicator(0, 2, {1, true, true, &links});
+  const auto comm = make_plan_communicator(0, 2, {1, true, &links});
   const Tensor sent = Tensor::zeros({100}), received = Tensor::zeros({100});
   const auto swap = [&] { return comm->all_to_all(received, {0, 50}, {0, 0}, sent, {0, 50}, {0, 0}, "x"); };
   const double begun = time.now_s;
