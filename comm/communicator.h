@@ -137,9 +137,13 @@ std::string broadcast_text(Communicator& comm, std::string_view text, int root, 
 // that rank reports the exception itself. ExitCode::kRankLost.
 Error rank_is_ending(int rank);
 
+// For tests: as if so many consecutive ranks of the job were on each machine (LOCKSTEP_TEST_MACHINE_RANKS); 0: as it
+// is.
+int planted_machine_ranks();
+
 struct CommOptions {
   Seconds deadline{60};     // of each wait
-  bool check_calls = true;  // MPI: compare the calls of all ranks before each collective (one small all-gather, 3 to 20
+  bool check_calls = true;  // MPI: compare the calls of all ranks before each collective (one small all-reduce, 3 to 20
                             // us); threads always do
   bool nccl_shares = false;  // communicators that are split from one of NCCL share its resources (ncclCommSplit)
 };

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "comm/local_group.h"
+#include "comm/machine_grid.h"
 #include "comm/queued_comm.h"
 #include "comm/reduce.h"
 #include "comm/staged_channel.h"
@@ -69,6 +70,7 @@ class LocalChannel final : public Channel {
   int size() const override { return group_->size(); }
   std::string_view backend() const override { return "local"; }
   bool shares_memory() const override { return true; }
+  std::vector<int> machines() const override { return group_->machines(); }
 
   void run(const Call& call) override {
     switch (call.kind) {
@@ -88,7 +90,9 @@ class LocalChannel final : public Channel {
       const std::vector<int> members = members_of(call.color, calls);
       new_rank = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
       if (new_rank != 0) return;
-      auto group = std::make_shared<LocalGroup>(static_cast<int>(members.size()), group_->options());
+      std::vector<int> machines;
+      for (const int q : members) machines.push_back(group_->machines()[static_cast<size_t>(q)]);
+      auto group = std::make_shared<LocalGroup>(MachineGrid::numbered(std::move(machines)), group_->options());
       group_->add_child(group);
       for (int q : members) *static_cast<std::shared_ptr<LocalGroup>*>(calls[static_cast<size_t>(q)]->out) = group;
     });
@@ -142,7 +146,10 @@ class LocalChannel final : public Channel {
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size, const CommOptions& options) {
-  auto group = std::make_shared<LocalGroup>(size, options);
+  std::vector<int> machines(static_cast<size_t>(size));  // one, unless a test says otherwise
+  if (const int ranks = planted_machine_ranks(); ranks > 0)
+    for (int r = 0; r < size; ++r) machines[static_cast<size_t>(r)] = r / ranks;
+  auto group = std::make_shared<LocalGroup>(std::move(machines), options);
   std::vector<std::unique_ptr<Communicator>> out;
   for (int rank = 0; rank < size; ++rank)
     out.push_back(std::make_unique<QueuedComm>(make_staged_channel(std::make_shared<LocalChannel>(group, rank))));

@@ -39,9 +39,12 @@ bool ready_soon(int spins, Ready ready) {
 
 }  // namespace
 
-LocalGroup::LocalGroup(int size, const CommOptions& options)
-    : options_(options), spins_(size <= available_cores() ? kSpins : 0), rank_states_(static_cast<size_t>(size)) {
-  check(size > 0, "a communicator of ", size, " ranks");
+LocalGroup::LocalGroup(std::vector<int> machines, const CommOptions& options)
+    : options_(options),
+      machines_(std::move(machines)),
+      spins_(size() <= available_cores() ? kSpins : 0),
+      rank_states_(machines_.size()) {
+  check(size() > 0, "a communicator of ", size(), " ranks");
 }
 
 void LocalGroup::meet(int rank, const Call& call, const Share& share) {
@@ -59,8 +62,7 @@ void LocalGroup::meet(int rank, const Call& call, const Share& share) {
   }
   // All ranks have arrived, and each completes its share or fails in bounded time, so this wait needs no deadline.
   // Until it ends the other ranks may read this rank's memory.
-  shares_.fetch_add(1);
-  if (sleepers_.load() > 0) wake();
+  wake_at_last(shares_.fetch_add(1) + 1);
   wait_for_shares(call.number);
   if (!error) return;
   const Error why = as_error(error);
@@ -81,7 +83,12 @@ void LocalGroup::arrive(int rank, const Call& call) {
     if (before & kPoison) throw_poison();
   } while (!arrivals_.compare_exchange_weak(before, before + 1));
   state.arrived.store(call.number);
-  if (sleepers_.load() > 0) wake();
+  wake_at_last(before + 1);
+}
+
+// Of a call, the last rank's alone: woken by each, a thousand ranks would keep the processor busy with waking.
+void LocalGroup::wake_at_last(uint64_t count) {
+  if (count % rank_states_.size() == 0 && sleepers_.load() > 0) wake();
 }
 
 bool LocalGroup::all_arrived(int64_t number) const {

@@ -21,10 +21,12 @@ namespace lockstep {
 
 class LocalGroup {
  public:
-  LocalGroup(int size, const CommOptions& options);
+  // `machines`: by rank, Communicator::machines.
+  LocalGroup(std::vector<int> machines, const CommOptions& options);
 
-  int size() const { return static_cast<int>(rank_states_.size()); }
+  int size() const { return static_cast<int>(machines_.size()); }
   const CommOptions& options() const { return options_; }
+  const std::vector<int>& machines() const { return machines_; }
 
   // Posts `call`, and runs `share` once every rank has posted a matching call; `share` gets the calls of all ranks,
   // indexed by rank. Returns when every rank's share is done. Throws ExitCode::kRankLost if a rank missed the deadline,
@@ -64,9 +66,11 @@ class LocalGroup {
   std::string deadline_text() const;
   void poison(const Error& why);
   [[noreturn]] void throw_poison() const;
+  void wake_at_last(uint64_t count);  // of arrivals, or of shares, of all ranks so far
   void wake();
 
   const CommOptions options_;
+  const std::vector<int> machines_;
   const int spins_;
   std::vector<RankState> rank_states_;
   // The number of arrivals of all ranks so far; the top bit means poisoned. Because both are in one word, all ranks

@@ -2,6 +2,7 @@
 // and every machine has as many. A plain value.
 #pragma once
 
+#include <map>
 #include <vector>
 
 namespace lockstep {
@@ -9,6 +10,13 @@ namespace lockstep {
 struct MachineGrid {
   int machines = 1, ranks = 1;  // of a machine
 
+  // What tells the machines of ranks apart, as numbers in the order of their first ranks: Communicator::machines().
+  static std::vector<int> numbered(std::vector<int> machines) {
+    std::map<int, int> numbers;
+    for (int& machine : machines)
+      machine = numbers.try_emplace(machine, static_cast<int>(numbers.size())).first->second;
+    return machines;
+  }
   // Of `machines`, as Communicator::machines() gives them; one machine of one rank where they are no such grid.
   static MachineGrid of(const std::vector<int>& machines) {
     MachineGrid grid;

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <list>
-#include <map>
 #include <thread>
 
 #include "comm/call_watch.h"
@@ -96,6 +95,7 @@ class MpiChannel final : public Channel {
   void all_reduce(const Call& call);
   void reduce_scatter(const Call& call);
   void broadcast(const Call& call);
+  void gather_small(const Call& call);
   void gather_parts(const Call& call);
   void gather_in_stages(const Call& call);
   bool move_sends();  // what is buffered, as far as it goes; is something left?
@@ -179,10 +179,9 @@ void MpiChannel::make_board() {
   static std::atomic<int> boards{0};
   MPI_Comm host = MPI_COMM_NULL;
   must(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
-  if (const char* ranks = std::getenv("LOCKSTEP_TEST_MACHINE_RANKS")) {  // for tests: as if so many were on a machine
+  if (const int ranks = planted_machine_ranks(); ranks > 0) {
     MPI_Comm part = MPI_COMM_NULL;
-    must(MPI_Comm_split(host, job_ranks_[static_cast<size_t>(rank_)] / std::max(1, std::atoi(ranks)), rank_, &part),
-         "MPI_Comm_split");
+    must(MPI_Comm_split(host, job_ranks_[static_cast<size_t>(rank_)] / ranks, rank_, &part), "MPI_Comm_split");
     MPI_Comm_free(&host);
     host = part;
   }
@@ -211,8 +210,7 @@ void MpiChannel::make_board() {
 
   machines_.resize(static_cast<size_t>(size_));
   must(MPI_Allgather(here_.data(), 1, MPI_INT, machines_.data(), 1, MPI_INT, comm_), "MPI_Allgather");
-  std::map<int, int> numbers;  // by first rank
-  for (int& machine : machines_) machine = numbers.try_emplace(machine, static_cast<int>(numbers.size())).first->second;
+  machines_ = MachineGrid::numbered(std::move(machines_));
   grid_ = MachineGrid::of(machines_);
   if (size_ > 1) open_peers(host);
   MPI_Comm_free(&host);
@@ -283,7 +281,9 @@ void MpiChannel::run(const Call& call) {
     switch (call.kind) {
       case CallKind::kAllReduce: return all_reduce(call);
       case CallKind::kReduceScatter: return reduce_scatter(call);
-      case CallKind::kAllGather: return has_stages() && !is_small(call) ? gather_in_stages(call) : gather_parts(call);
+      case CallKind::kAllGather:
+        if (is_small(call)) return gather_small(call);
+        return has_stages() ? gather_in_stages(call) : gather_parts(call);
       case CallKind::kAllToAll: return gather_parts(call);
       case CallKind::kBroadcast: return broadcast(call);
       case CallKind::kBarrier: return must(MPI_Barrier(comm_), to_text(call));
@@ -296,17 +296,11 @@ std::vector<const void*> MpiChannel::check_agreement(const Call& call) {
   if (reads_all()) return state_->meet(call, offer(call), progress_);
   if (!options_.check_calls || size_ == 1) return {};
   const auto n = static_cast<size_t>(size_);
-  const uint64_t mine[2] = {fingerprint(call), call.kind == CallKind::kAllToAll ? exchange_balance(call, rank_) : 0};
-  std::vector<uint64_t> all(2 * n);
-  must(MPI_Allgather(mine, 2, MPI_UINT64_T, all.data(), 2, MPI_UINT64_T, comm_), to_text(call));
+  const uint64_t print = fingerprint(call);
+  CallSummary all = {print, print, call.kind == CallKind::kAllToAll ? exchange_balance(call, rank_) : 0};
+  must(MPI_Allreduce(MPI_IN_PLACE, &all, 1, session().summary_type, session().summary, comm_), to_text(call));
   state_->advance();
-  bool same = true;
-  uint64_t balance = 0;
-  for (size_t r = 0; r < n; ++r) {
-    same = same && all[2 * r] == all[0];
-    balance += all[2 * r + 1];
-  }
-  if (same && balance == 0) return {};
+  if (all.least == all.largest && all.balance == 0) return {};
   // Every rank detects the mismatch, so they can still exchange their texts.
   constexpr size_t kText = 200;
   char text[kText] = {};
@@ -397,6 +391,33 @@ void MpiChannel::broadcast(const Call& call) {
     const int n = static_cast<int>(std::min(kChunkBytes, bytes - at));
     must(MPI_Bcast(data + at, n, MPI_BYTE, call.peer, comm_), to_text(call));
     state_->advance();
+  }
+}
+
+// In rounds whose number grows with log2 of the ranks: each rank passes on all parts that it has, its own and those of
+// the ranks after it, until it has all (Bruck et al., "Efficient algorithms for all-to-all communications in multiport
+// message-passing systems", 1997).
+void MpiChannel::gather_small(const Call& call) {
+  put_own_part(call, rank_);
+  const int64_t width = size_of(call.dtype);
+  // The parts of `count` ranks from `first` on, which go on at rank 0.
+  const auto stretches = [&](int first, int count, const auto& add) {
+    for (int begin = first % size_; count > 0;) {
+      const int end = std::min(size_, begin + count);
+      int64_t bytes = 0;
+      for (int r = begin; r < end; ++r) bytes += call.counts[static_cast<size_t>(r)] * width;
+      add(call.out_at(call.offsets[static_cast<size_t>(begin)]), bytes);
+      count -= end - begin;
+      begin = 0;
+    }
+  };
+  for (int have = 1; have < size_; have *= 2) {
+    const int count = std::min(have, size_ - have), before = (rank_ + size_ - have) % size_,
+              after = (rank_ + have) % size_;
+    Messages messages;
+    stretches(rank_, count, [&](char* data, int64_t bytes) { messages.send(data, bytes, before); });
+    stretches(after, count, [&](char* data, int64_t bytes) { messages.receive(data, bytes, after); });
+    exchange(call, messages);
   }
 }
 

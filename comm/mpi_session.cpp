@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -32,6 +33,14 @@ template <ReduceOp kOp>
 void reduce_floats(void* in, void* sum, int* n, MPI_Datatype* type) {
   if (*type == MPI_FLOAT) reduce_into(kOp, static_cast<float*>(sum), static_cast<const float*>(in), *n);
   else reduce_into(kOp, static_cast<double*>(sum), static_cast<const double*>(in), *n);
+}
+
+void combine_summaries(void* in, void* sum, int* n, MPI_Datatype*) {
+  for (int i = 0; i < *n; ++i) {
+    const CallSummary& one = static_cast<const CallSummary*>(in)[i];
+    CallSummary& all = static_cast<CallSummary*>(sum)[i];
+    all = {std::min(all.least, one.least), std::max(all.largest, one.largest), all.balance + one.balance};
+  }
 }
 
 void flush_output() {
@@ -120,6 +129,10 @@ MpiSession::MpiSession() {
   MPI_Comm_free(&host);
   MPI_Op_create(reduce_floats<ReduceOp::kMax>, 1, &max);
   MPI_Op_create(reduce_floats<ReduceOp::kMin>, 1, &min);
+  static_assert(sizeof(CallSummary) == 3 * sizeof(uint64_t));
+  MPI_Type_contiguous(3, MPI_UINT64_T, &summary_type);
+  MPI_Type_commit(&summary_type);
+  MPI_Op_create(combine_summaries, 1, &summary);
 }
 
 MPI_Op MpiSession::op_of(ReduceOp op, DType dtype) const {

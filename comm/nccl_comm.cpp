@@ -24,6 +24,7 @@ class NcclComm final : public Communicator {
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
   std::string_view backend() const override { return "nccl"; }
+  std::vector<int> machines() const override { return host_->machines(); }
 
   Work all_reduce(const Tensor& tensor, ReduceOp op, std::string_view label) override {
     if (!on_gpu(tensor) || !keeps_nan(op, tensor)) return host_->all_reduce(tensor, op, label);

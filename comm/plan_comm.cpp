@@ -15,19 +15,15 @@ class PlanChannel final : public Channel {
   // `ranks`: of the job, of which this one is ranks[me].
   PlanChannel(std::vector<int> ranks, int me, const PlannedMachines& machines)
       : ranks_(std::move(ranks)), me_(me), planned_(machines) {
-    for (const int rank : ranks_) {
-      const int machine = planned_.ranks > 0 ? rank / planned_.ranks : 0;
-      const bool next = machines_.empty() || machine != last_machine_;
-      machines_.push_back(machines_.empty() ? 0 : machines_.back() + (next ? 1 : 0));
-      last_machine_ = machine;
-    }
+    for (const int rank : ranks_) machines_.push_back(planned_.ranks > 0 ? rank / planned_.ranks : 0);
+    machines_ = MachineGrid::numbered(std::move(machines_));
   }
 
   int rank() const override { return me_; }
   int size() const override { return static_cast<int>(ranks_.size()); }
   std::string_view backend() const override { return "plan"; }
   bool shares_memory() const override { return planned_.reads && machines_.back() == 0; }
-  std::vector<int> machines() const override { return planned_.reads ? machines_ : std::vector<int>(ranks_.size()); }
+  std::vector<int> machines() const override { return machines_; }
   void run(const Call&) override {}
   std::shared_ptr<Channel> split(const Call& call) override {
     if (call.color < 0) return nullptr;
@@ -60,7 +56,6 @@ class PlanChannel final : public Channel {
   const int me_;
   const PlannedMachines planned_;
   std::vector<int> machines_;  // by rank: Communicator::machines
-  int last_machine_ = 0;
 };
 
 // As MpiChannel makes these calls (comm/mpi_comm.cpp).
@@ -88,7 +83,7 @@ PlanChannel::Load PlanChannel::load_of(const Call& call) const {
       }
       for (int r = 0; r < size(); ++r)
         if (!here(r)) load.away += own;
-      load.rounds = std::ceil((size() - 1.0) / kMessagesUnderWay);
+      load.rounds = is_small(call) ? doublings : std::ceil((size() - 1.0) / kMessagesUnderWay);
       break;
     }
     case CallKind::kAllToAll:

@@ -33,9 +33,8 @@ class PlannedLinks {
 
 // Where the ranks of a plan are.
 struct PlannedMachines {
-  int ranks = 0;  // of a machine, consecutive; 0: all are on one
-  // Do the ranks of a machine read each other's memory, and exchanges go through machines, as on the CPU?
-  bool reads = true;
+  int ranks = 0;                  // of a machine, consecutive; 0: all are on one
+  bool reads = true;              // the ranks of a machine read each other's memory, as on the CPU
   PlannedLinks* links = nullptr;  // where time is simulated; borrowed
 };
 

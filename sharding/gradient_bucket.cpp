@@ -327,7 +327,7 @@ GradientBucket::Nodes GradientBucket::exchange_first(const Nodes& nodes, const s
   const Axis& all = mesh_.first();
   const Parts parts = even_parts(layout().total(), all.size);
   if (const Stages stages = best_stages(ranges, wire); stages != Stages::kNone)
-    return exchange_in_stages(stages, nodes, parts, ranges, merging);
+    return exchange_in_stages(stages, nodes, parts, ranges, wire, merging);
   if (!in_place_) return exchange(all.comm(), nodes, parts, ranges, wire, merging);
   std::vector<Parts> of_ranks;
   for (const IndexRange& part : parts) of_ranks.push_back({part});
@@ -339,7 +339,8 @@ GradientBucket::Nodes GradientBucket::exchange_first(const Nodes& nodes, const s
 // machine sends the nodes of all that it has met. A sum's buffer holds the parts of the machines in such an order that
 // what goes to one other rank is always one stretch of it.
 GradientBucket::Nodes GradientBucket::exchange_in_stages(Stages stages, const Nodes& nodes, const Parts& parts,
-                                                         const std::vector<IndexRange>& ranges, Stream& merging) {
+                                                         const std::vector<IndexRange>& ranges, DType wire,
+                                                         Stream& merging) {
   const int machines = mesh_.machines().machines, ranks = mesh_.machines().ranks, machine = mesh_.lane().index;
   const std::vector<Axis> steps = stages == Stages::kSteps ? mesh_.lane_steps() : std::vector<Axis>{mesh_.lane()};
   const auto rank_of = [&](int m, int lane) { return static_cast<size_t>(m * ranks + lane); };
@@ -360,7 +361,7 @@ GradientBucket::Nodes GradientBucket::exchange_in_stages(Stages stages, const No
   Nodes sums;
   if (ranks > 1) {
     const auto first = ranges.begin() + machine * ranks;
-    sums = exchange_in_place(mesh_.machine().comm(), nodes, of_lanes, {first, first + ranks}, merging);
+    sums = exchange_within_machine(nodes, of_lanes, {first, first + ranks}, wire, merging);
   } else if (steps.size() > 1) {
     sums = arranged(nodes, of_lanes[0]);
   } else {
@@ -392,6 +393,23 @@ GradientBucket::Nodes GradientBucket::exchange_in_stages(Stages stages, const No
     stride *= step.size;
   }
   return sums;
+}
+
+// `parts`: by rank of the machine, those of the buffer that it adds up.
+GradientBucket::Nodes GradientBucket::exchange_within_machine(const Nodes& nodes, const std::vector<Parts>& parts,
+                                                              const std::vector<IndexRange>& ranges, DType wire,
+                                                              Stream& merging) {
+  const Axis& machine = mesh_.machine();
+  if (reads_in_place(machine)) return exchange_in_place(machine.comm(), nodes, parts, ranges, merging);
+  Parts all, of_ranks;  // of the buffer; of it, arranged
+  int64_t at = 0;
+  for (const Parts& of_rank : parts) {
+    of_ranks.push_back({at, at});
+    for (const IndexRange& part : of_rank) at += part.size();
+    of_ranks.back().end = at;
+    all.insert(all.end(), of_rank.begin(), of_rank.end());
+  }
+  return exchange(machine.comm(), arranged(nodes, all), of_ranks, ranges, wire, merging);
 }
 
 // These parts of each node's buffer, one after the other.

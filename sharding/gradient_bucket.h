@@ -73,7 +73,9 @@ class GradientBucket {
   // Between machines, each in turn with a few others, or each with all at a time; or all ranks with each other.
   enum class Stages { kSteps, kOnce, kNone };
   Nodes exchange_in_stages(Stages stages, const Nodes& nodes, const Parts& parts, const std::vector<IndexRange>& ranges,
-                           Stream& merging);
+                           DType wire, Stream& merging);
+  Nodes exchange_within_machine(const Nodes& nodes, const std::vector<Parts>& parts,
+                                const std::vector<IndexRange>& ranges, DType wire, Stream& merging);
   Nodes arranged(const Nodes& nodes, const Parts& parts);
   Stages best_stages(const std::vector<IndexRange>& ranges, DType wire) const;
   void fold(Nodes nodes, bool last);

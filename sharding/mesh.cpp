@@ -1,7 +1,5 @@
 #include "sharding/mesh.h"
 
-#include <algorithm>
-
 namespace lockstep {
 
 Mesh::Mesh(const Axis& data, int group) : data_(data) {
@@ -22,15 +20,12 @@ Mesh::Mesh(const Axis& data, int group) : data_(data) {
 }
 
 void Mesh::find_machines() {
-  if (first().size == 1 || current_device().type == DeviceType::kCuda) return;
+  if (first().size == 1) return;
   Communicator& all = first().comm();
   const MachineGrid grid = MachineGrid::of(all.machines());
   if (grid.machines == 1) return;
   if (grid.ranks > 1) {
-    auto ranks = all.split_axis(1, grid.ranks, "ranks of a machine");
-    const std::vector<int64_t> read = all_gather_values(all, ranks->shares_memory(), "memory of machines");
-    if (std::find(read.begin(), read.end(), 0) != read.end()) return;
-    machine_group_ = std::move(ranks);
+    machine_group_ = all.split_axis(1, grid.ranks, "ranks of a machine");
     machine_ = Axis(*machine_group_);
     lane_group_ = all.split_axis(grid.ranks, grid.machines, "lanes between machines");
   }

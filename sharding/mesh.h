@@ -26,8 +26,8 @@ class Mesh {
   const Axis& replica() const { return replica_; }
   // Along which whole gradients are exchanged: the shard axis, or, where that is one rank, the replica axis.
   const Axis& first() const { return shard_.size > 1 ? shard_ : replica_; }
-  // Where first() has as many ranks on each of several machines, which read each other's memory: the grid, the ranks of
-  // this rank's machine, and those at its place on every machine. Rank m * machine().size + l of first() is rank l of
+  // Where first() has as many ranks on each of several machines: the grid, the ranks of this rank's machine, and those
+  // at its place on every machine. Rank m * machine().size + l of first() is rank l of
   // machine m. Elsewhere the grid is one rank and both axes have size 1.
   const MachineGrid& machines() const { return grid_; }
   const Axis& machine() const { return machine_; }

@@ -235,9 +235,11 @@ class Agent {
     const double now = steady_now();
     const char state = exited_ ? 'X' : process_state(child_);
     if (away_ && !exited_) return;
-    if (!exited_ && now - said_ < (state == said_state_ ? every_ : 0)) return;
+    // Said at once: that it ended, stopped or goes on. That it runs or sleeps changes all the time.
+    const char kind = exited_ || state == 'T' || state == 't' ? state : 'R';
+    if (kind == said_kind_ && now - said_ < every_) return;
     said_ = now;
-    said_state_ = state;
+    said_kind_ = kind;
     if (!exited_)
       // A process that is ending has left its group.
       if (const std::string group = memory_group(child_);
@@ -344,7 +346,7 @@ class Agent {
   bool shielded_ = false;  // mpirun does not get SIGTERM
   bool met_ = false, away_ = false, refused_ = false, exited_ = false, told_ = false, over_ = false;
   bool fails_ = false;  // the job ends early
-  char said_state_ = 0;
+  char said_kind_ = 0;
   double heard_ = steady_now(), silence_ = 60, every_ = 0.25, said_ = -1, ending_ = -1;
 };
 

@@ -81,10 +81,19 @@ class Attempt {
     for (const RankView& r : ranks_) result_.last_step = std::max(result_.last_step, r.step.step);
     if (result_.diagnosis && options_.decided) options_.decided(*result_.diagnosis, result_.last_step);
     end_all();
+    if (options_.verbose) say_control();
     return result_;
   }
 
  private:
+  void say_control() const {
+    int64_t bytes = 0;
+    for (const auto& a : agents_) bytes += a ? a->received() : 0;
+    log_info(str("the control plane: ", messages_, " messages and ", bytes, " bytes came from the agents of ", size_,
+                 size_ == 1 ? " rank" : " ranks", " in ", fixed(steady_now() - begun_, 1), " s, ",
+                 fixed(started_at_ - begun_, 1), " s until all were there"));
+  }
+
   // How many there may be at a time. Throws where not even the ranks have room.
   static size_t strangers_of(int ranks) {
     const int64_t needed = ranks + kOwnFiles;
@@ -177,6 +186,7 @@ class Attempt {
   void check_start(double now) {
     if (std::all_of(agents_.begin(), agents_.end(), [](auto& a) { return a != nullptr; })) {
       started_ = true;
+      started_at_ = steady_now();
       // At most some hundred messages a second in all.
       const double every = std::max(0.25, size_ / 800.0);
       std::error_code ignored;
@@ -245,14 +255,20 @@ class Attempt {
     std::vector<pollfd> all;
     if (listener_) all.push_back({listener_.number(), POLLIN, 0});
     if (mpirun_->output() >= 0) all.push_back({mpirun_->output(), POLLIN, 0});
-    for (const auto& a : agents_)
-      if (a && !a->closed()) all.push_back({a->number(), static_cast<short>(POLLIN | (a->pending() ? POLLOUT : 0)), 0});
+    const size_t first = all.size();
+    std::vector<int> asked;  // ranks, in the order of `all` from `first` on
+    for (int r = 0; r < size_; ++r)
+      if (const auto& a = agents_[static_cast<size_t>(r)]; a && !a->closed()) {
+        all.push_back({a->number(), static_cast<short>(POLLIN | (a->pending() ? POLLOUT : 0)), 0});
+        asked.push_back(r);
+      }
     strangers_.add_to(all);
     ::poll(all.data(), all.size(), static_cast<int>(1e3 * seconds));
     mpirun_->look();
     strangers_.look(
         listener_, [this](Connection& peer, const JsonObject& hello) { return meet(peer, hello); }, steady_now());
-    for (int r = 0; r < size_; ++r) read_agent(r);
+    for (size_t i = 0; i < asked.size(); ++i)
+      if (all[first + i].revents != 0) read_agent(asked[i]);
   }
 
   // Why this peer is no agent of the job; empty: it is one, and is heard from now on.
@@ -294,6 +310,7 @@ class Attempt {
     agent->flush();
     std::vector<JsonObject> messages;
     const bool open = agent->receive(messages);
+    messages_ += static_cast<int64_t>(messages.size());
     for (const JsonObject& m : messages) take(r, m);
     if (!open) r.connected = false;
   }
@@ -453,7 +470,8 @@ class Attempt {
   std::map<std::string, Said> said_;     // warnings in force, by Notice::key
   std::map<std::string, double> asked_;  // stacks that were asked for, and when
   AttemptResult result_;
-  double signalled_at_ = 0, begun_ = 0, pinged_ = -1, viewed_ = -1, sign_ = -1;
+  int64_t messages_ = 0;  // from agents
+  double signalled_at_ = 0, begun_ = 0, started_at_ = 0, pinged_ = -1, viewed_ = -1, sign_ = -1;
   bool started_ = false, signalled_ = false, over_ = false;
 };
 

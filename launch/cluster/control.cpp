@@ -197,6 +197,7 @@ bool Connection::receive(std::vector<JsonObject>& out) {
       break;
     }
     input_.append(buffer.data(), static_cast<size_t>(n));
+    received_ += n;
     if (input_.size() > 4 * limit_ && input_.find('\n') == std::string::npos) break;
   }
   size_t begin = 0;

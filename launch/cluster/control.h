@@ -39,6 +39,7 @@ class Connection {
   bool pending() const { return !queue_.empty(); }
   bool closed() const { return closed_; }
   const std::string& problem() const { return problem_; }
+  int64_t received() const { return received_; }  // bytes so far
   const std::string& peer() const { return peer_; }
   int number() const { return socket_.number(); }
   // Until a peer is trusted, its messages may have at most this many bytes.
@@ -48,6 +49,7 @@ class Connection {
   Descriptor socket_;
   std::string peer_, input_, queue_, problem_;
   size_t limit_ = 1 << 16;
+  int64_t received_ = 0;
   bool closed_ = false;
 };
 

@@ -473,7 +473,7 @@ std::vector<Command> launch_forms() {
         {"start-within", "seconds until all ranks must have been started", "S", "60"},
         {"time", "seconds after which the ranks save and end with 75; 0: no limit", "S", "0"},
         {"dry-run", "only print the mpirun command"},
-        {"verbose,v", "also show what mpirun says"}}}};
+        {"verbose,v", "also show what mpirun says, and what the control plane carried"}}}};
 }
 
 int launch_command(const App& app, const std::vector<std::string>& given) {

@@ -19,8 +19,10 @@
 #include "launch/training/shared_data.h"
 #include "launch/training/trainer.h"
 #include "launch/world/world.h"
+#include "sharding/mesh.h"
 #include "tests/support/files.h"
 #include "tests/support/nccl_ranks.h"
+#include "tests/support/planted_machines.h"
 
 namespace lockstep {
 namespace {
@@ -218,6 +220,32 @@ TEST_P(GpuRun, EveryNumberOfRanksAndLevelHasTheCpusBits) {
       EXPECT_EQ(gpu.backend, "nccl");
       expect_same(cpu, gpu, str(ranks, " ranks, level ", level));
     }
+}
+
+// The GPUs of a machine add up what they have first, and machines exchange that.
+TEST_P(GpuRun, MachinesOfSeveralGpusHaveTheCpusBits) {
+  fake_gpu(0, {.devices = 6});
+  const Outcome cpu = outcome_of({GetParam()});
+  for (int machine_ranks : {1, 2, 3})
+    for (const char* level : {"none", "optimizer", "gradients", "parameters"})
+      for (const char* wire : {"fp32", "bf16"}) {
+        const std::string yaml = str(GetParam(), "sharding:\n  level: ", level, "\nprecision:\n  reduce: ", wire, "\n");
+        const testing::PlantedMachines planted(machine_ranks);
+        const Outcome gpu = outcome_of({yaml, 2 * machine_ranks, kGpu});
+        EXPECT_EQ(gpu.backend, "nccl");
+        const std::string what = str("2 machines of ", machine_ranks, " GPUs, level ", level, ", reduced in ", wire);
+        expect_same(wire == std::string("fp32") ? cpu : outcome_of({yaml}), gpu, what);
+      }
+  const testing::PlantedMachines planted(2);
+  testing::run_nccl_ranks(6, [](Communicator& comm) {
+    const Mesh mesh(Axis(comm), 1);
+    EXPECT_EQ(mesh.machines().machines, 3);
+    EXPECT_EQ(mesh.machine().size, 2);
+    EXPECT_EQ(mesh.machine().index, comm.rank() % 2);
+    EXPECT_EQ(mesh.machine().comm().backend(), "nccl");
+    EXPECT_EQ(mesh.lane().size, 3);
+    EXPECT_EQ(mesh.lane().index, comm.rank() / 2);
+  });
 }
 
 TEST_P(GpuRun, SoHaveRanksThatShareAGpu) {

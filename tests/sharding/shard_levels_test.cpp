@@ -2,14 +2,17 @@
 // parameters are in memory only where they are used.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 #include "core/autograd/node.h"
 #include "core/models/gpt.h"
 #include "core/nn/layers.h"
 #include "core/ops/ops.h"
 #include "tests/sharding/each_job.h"
+#include "tests/support/planted_machines.h"
 
 namespace lockstep {
 namespace {
@@ -21,6 +24,7 @@ using testing::Job;
 using testing::mlp_job;
 using testing::odd_job;
 using testing::Outcome;
+using testing::PlantedMachines;
 using testing::train;
 
 std::string where(const Job& job, int ranks) {
@@ -82,6 +86,26 @@ TEST_P(EachJob, HasOneDigestAtEightRanks) {
       job.parallel.group = group;
       EXPECT_EQ(agreed_digest(job, 8), expected) << where(job, 8);
     }
+}
+
+TEST_P(EachJob, HasOneDigestAcrossMachines) {
+  for (const auto& [machines, ranks, micro] : {std::tuple{2, 2, 8}, {3, 2, 12}, {2, 3, 7}, {4, 1, 8}, {18, 1, 36}}) {
+    Job job = GetParam().make();
+    job.batch = std::max<int64_t>(job.batch, micro);
+    job.nominal_targets = job.batch;
+    job.micro_count = micro;
+    job.parallel.bucket_mb = 0;
+    const std::string expected = agreed_digest(job, 1);
+    const PlantedMachines planted(ranks);
+    const int size = machines * ranks;
+    for (ShardLevel level : kShardLevels)
+      for (int group : {0, size / 2}) {
+        if (size % std::max(1, group) != 0 || (group != 0 && level == ShardLevel::kNone)) continue;
+        job.parallel.level = level;
+        job.parallel.group = group;
+        EXPECT_EQ(agreed_digest(job, size), expected) << where(job, size) << ", machines of " << ranks;
+      }
+  }
 }
 
 TEST_P(EachJob, IgnoresDevicesThreadsAndResharding) {
