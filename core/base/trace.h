@@ -89,6 +89,7 @@ struct TaskCost {
   const char* kernel = "other task";  // the span's name where no operation gave one
   int64_t bytes = 0;
   double flops = 0;
+  double per_flop = 1;  // what one takes, in times of one of a large product
 };
 
 // The span of a task that the calling thread enqueues now and that runs later; none where tracing is off.

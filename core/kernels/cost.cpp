@@ -114,7 +114,11 @@ TaskCost cost_of(const AttentionArgs& a) {
   for (const HeadRows& rows : {a.k, a.v, a.dk, a.dv}) bytes += bytes_of(rows.data, shared, a.dtype);
   const double products =
       a.dq.data ? 5 : 2;  // scores and values; scores again, and the gradients of both factors of both
-  return {"attention", bytes, 2.0 * products * static_cast<double>(pairs) * static_cast<double>(a.dim)};
+  // A score's exponential is worth some multiply-adds, and at the edges of mask and window tiles are not full: fitted
+  // to the rates of one thread for 64 to 1,024 keys and heads of 32 to 128 (docs/benchmarks.md), within 10%.
+  const double per_flop =
+      1.1 + 65.0 / static_cast<double>(a.causal ? w : a.key_time()) + 30.0 / static_cast<double>(a.dim);
+  return {"attention", bytes, 2.0 * products * static_cast<double>(pairs) * static_cast<double>(a.dim), per_flop};
 }
 
 }  // namespace lockstep

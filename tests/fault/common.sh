@@ -14,6 +14,8 @@ nodes_down() {
     ip netns del "$id-n$i" 2>/dev/null || true
     rm -rf "/etc/netns/$id-n$i"
   done
+  # shellcheck disable=SC2046  # numbers
+  kill -KILL $(ip netns pids "$id-sw" 2>/dev/null) 2>/dev/null || true
   ip netns del "$id-sw" 2>/dev/null || true
 }
 nodes_up() {

@@ -1,10 +1,32 @@
 #!/usr/bin/env bash
 # The time of a step as `lockstep plan --time` predicts it from what `lockstep doctor --json` measures, and as it is: 24 cases on machines of
-# their own (tests/fault/common.sh) whose links are limited to 100 Mb/s and 1 Gb/s. Within 20% (median) and 40% (worst).
-# Usage: time_test.sh LOCKSTEP MPIRUN
+# their own (tests/fault/common.sh) whose links are limited to 100 Mb/s and 1 Gb/s, and in eight of them 2 ms longer each way, by a relay.
+# Within 20% (median) and 40% (worst). Usage: time_test.sh LOCKSTEP MPIRUN RELAY
 # shellcheck source=tests/fault/common.sh
-. "$(dirname "$0")/common.sh" "$@"
+. "$(dirname "$0")/common.sh" "${@:1:2}"
+relay=$3
 nodes_up
+# Each machine's line to the bridge gets a relay between, for frames of both directions.
+delay() { # MILLISECONDS
+  for i in 1 2 3 4; do
+    ip -n "$id-sw" link set "v$i" nomaster
+    ip -n "$id-sw" link add "d$i" type veth peer name "e$i"
+    ip -n "$id-sw" link set "e$i" master br0 up
+    ip -n "$id-sw" link set "d$i" up
+    ip netns exec "$id-sw" "$relay" "v$i" "d$i" "$1" &
+    relays+=($!)
+  done
+}
+relays=()
+undelay() {
+  kill "${relays[@]}"
+  wait "${relays[@]}" 2>/dev/null || true
+  for i in 1 2 3 4; do
+    ip -n "$id-sw" link del "d$i"
+    ip -n "$id-sw" link set "v$i" master br0
+  done
+  relays=()
+}
 make_inputs
 limit() { # MBIT
   for i in 1 2 3 4; do
@@ -24,12 +46,13 @@ for rate in 100 1000; do
   limit "$rate"
   width=192
   if [ "$rate" -eq 1000 ]; then width=384; fi
-  for layout in "4 2" "4 1" "2 2"; do
-    read -r machines ranks <<<"$layout"
+  for layout in "4 2 0" "4 1 0" "2 2 2"; do
+    read -r machines ranks delay <<<"$layout"
+    if [ "$delay" -gt 0 ]; then delay "$delay"; fi
     succeeds "doctor on $machines x $ranks at $rate Mb/s" job "$machines" "$ranks" doctor --json
     cp out health
     for level in none optimizer gradients parameters; do
-      case="$machines x $ranks ranks, $rate Mb/s, level $level"
+      case="$machines x $ranks ranks, $rate Mb/s, $delay ms more, level $level"
       keys=(text.yaml "${model[@]}" model.width="$width" batch.global="$((machines * ranks * 2))" batch.micro=2 sharding.level="$level")
       succeeds "$case" job "$machines" "$ranks" bench "${keys[@]}" --warmup 1 --steps 4
       measured=$(tail -n 1 out | number ms)
@@ -38,6 +61,7 @@ for rate in 100 1000; do
       awk -v m="$measured" -v p="$planned" -v c="$case" \
         'BEGIN { e = (p - m) / m; printf "%s: measured %.0f ms, planned %.0f ms\n", c, m, p; print (e < 0 ? -e : e) >>"errors" }'
     done
+    if [ "$delay" -gt 0 ]; then undelay; fi
   done
 done
 sort -n errors >sorted
