@@ -101,6 +101,21 @@ void DataParallel::begin_step(int64_t micro_count, int64_t nominal_targets, std:
   announce_round();
 }
 
+void DataParallel::compute_apart(int64_t nominal_targets, std::string_view module, const std::function<Tensor()>& loss,
+                                 const GradientSink& sink) {
+  check(reductions_->idle(), "compute_apart between begin_step and end_step");
+  train_only(module);
+  nominal_ = nominal_targets;
+  log_.restart();
+  gathers_->begin();
+  gathers_->begin_round(false);
+  reductions_->begin_apart(sink);
+  lockstep::backward(loss(), loss_gradient());
+  buffers_->discard();
+  gathers_->end_round(true);
+  reductions_->end_apart();
+}
+
 void DataParallel::announce_round() {
   if (reductions_->has_round()) gathers_->begin_round(reductions_->shard_group_is_split());
 }

@@ -51,6 +51,12 @@ class DataParallel {
   StepResult finish_step(double clip_norm = 0, const StepRequests& requests = {}) {
     return end_step(clip_norm, requests).wait();
   }
+  // Between steps: forward and backward of a micro-batch that may be another rank's, with what begin_step() would be
+  // given; its gradients go to `sink` alone, and buffers are not touched. Every rank has one. Collective.
+  void compute_apart(int64_t nominal_targets, std::string_view module, const std::function<Tensor()>& loss,
+                     const GradientSink& sink);
+  // In this step: the gradients of this rank's micro-batch `index` go to `sink`, too, which lives until it ends.
+  void watch(int64_t index, const GradientSink& sink) { reductions_->watch(index, sink); }
   // For a step that a GPU's graph holds (core/device/graph.h), from begin_step to end_step and the update: what the
   // host brings to it, before it is recorded and before each launch, in place of end_step's `requests`.
   void set_inputs(const StepInputs& inputs);

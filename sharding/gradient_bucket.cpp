@@ -114,6 +114,7 @@ void GradientBucket::begin_step(int64_t micro_count) {
     if (!holds(leaves_, t)) t.storage()->release();
   in_flight_.clear();
   gradient_ = Tensor();
+  watched_ = -1;
   nodes_ = TreeStack<Tensor>(micro_count);
   sum_ = TreeStack<Tensor>(micro_count);
   micro_count_ = micro_count;
@@ -168,8 +169,32 @@ int GradientBucket::end_micro_batch() {
   return unused;
 }
 
+void GradientBucket::watch(int64_t index, const GradientSink& sink) {
+  watched_ = index;
+  sink_ = &sink;
+}
+
+void GradientBucket::begin_apart(const GradientSink& sink) {
+  begin_step(1);
+  apart_ = true;
+  sink_ = &sink;
+  begin_micro_batch(0);
+}
+
+void GradientBucket::end_apart() {
+  end_micro_batch();
+  apart_ = false;
+}
+
 void GradientBucket::leaf_complete() {
   Tensor leaf = std::exchange(leaf_, Tensor());
+  if (apart_ || micro_ == watched_)
+    for (const BucketLayout::Member& m : layout().members())
+      (*sink_)(m.name, leaf.slice(0, m.offset, m.offset + m.numel()));
+  if (apart_) {  // a leaf that stays is taken again when the next step begins
+    if (!keeps_leaves_) leaf.storage()->release();
+    return;
+  }
   if (reduce_dtype_ != DType::kFloat32) raw::copy(leaf, raw::cast(leaf, reduce_dtype_));  // rounded once, at any size
   nodes_.push({micro_, micro_ + 1}, std::move(leaf), [this](const Tensor& into, const Tensor& from) {
     add_into(into, from);

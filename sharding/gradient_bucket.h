@@ -21,6 +21,10 @@ struct ReduceRound {
   bool last = false;               // of the step
 };
 
+// Takes a parameter's gradient, fp32, before it is rounded, added up or exchanged. Called in backward, in the order in
+// which buckets are complete; the tensor is valid until it returns.
+using GradientSink = std::function<void(const std::string& name, const Tensor& gradient)>;
+
 class GradientBucket {
  public:
   // Hooks itself to the parameters' gradients until it is destroyed. `schedule` is asked before a leaf takes memory,
@@ -37,6 +41,11 @@ class GradientBucket {
   void begin_micro_batch(int64_t index);
   // It ends: parameters that got no gradient count as zeros. Returns how many those were.
   int end_micro_batch();
+  // In this step: what each parameter of the bucket gets from micro-batch `index` goes to `sink`, too.
+  void watch(int64_t index, const GradientSink& sink);
+  // A micro-batch of another rank, beside a step: what comes of it goes to `sink` alone.
+  void begin_apart(const GradientSink& sink);
+  void end_apart();
   // Launches the round's exchange; merging goes on in the order of `merging`. Collective.
   void reduce(const ReduceRound& round, Stream& merging);
   // Blocks the host until reduce() is done, and what it gathers is there, and gives back what it used meanwhile. False
@@ -93,7 +102,9 @@ class GradientBucket {
   bool in_place_;   // the ranks of the first exchange read each other's leaves where they lie
   bool in_stages_;  // or they are a grid of machines
 
-  int64_t micro_count_ = 0, micro_ = 0;
+  int64_t micro_count_ = 0, micro_ = 0, watched_ = -1;
+  const GradientSink* sink_ = nullptr;  // borrowed for the step, or for the micro-batch that is apart
+  bool apart_ = false;
   TreeStack<Tensor> nodes_;  // of this rank's micro-batches of the round; whole buffers
   TreeStack<Tensor> sum_;    // of all ranks' so far; this rank's part
   std::vector<Tensor> leaves_, spare_, sums_, spare_sums_;

@@ -92,6 +92,18 @@ bool ReduceSchedule::end_micro_batch() {
   return true;
 }
 
+void ReduceSchedule::watch(int64_t index, const GradientSink& sink) {
+  for (auto& b : buckets_) b->watch(index, sink);
+}
+
+void ReduceSchedule::begin_apart(const GradientSink& sink) {
+  for (auto& b : buckets_) b->begin_apart(sink);
+}
+
+void ReduceSchedule::end_apart() {
+  for (auto& b : buckets_) b->end_apart();
+}
+
 void ReduceSchedule::bucket_complete(size_t index) {
   trace_mark();
   if (round_continues()) return;

@@ -46,6 +46,12 @@ class ReduceSchedule {
   // All rounds are over: completes the exchanges. The current stream then waits for the merged sums.
   void finish();
 
+  // Gradients of this step's micro-batch `index`, of this rank, go to `sink`, too. After begin_step().
+  void watch(int64_t index, const GradientSink& sink);
+  // Between steps, around forward and backward of any one micro-batch: nothing is exchanged or added up.
+  void begin_apart(const GradientSink& sink);
+  void end_apart();
+
   // Told by the gather schedule, at level parameters: the round's last backward pass has left the block (where this
   // rank follows, any backward pass): what it did not use gets no gradient any more.
   void block_left(size_t block);

@@ -179,7 +179,10 @@ class Loader::Impl {
       if (!sorted) return order_(c.epoch, {c.position + begin, c.position + end});
       return std::vector<int64_t>(all.begin() + begin, all.begin() + end);
     };
-    for (int64_t i : micro_batches_of(options_.schedule, step.micro_count, options_.rank, options_.size)) {
+    const std::vector<int64_t> built =
+        options_.only >= 0 ? std::vector{options_.only}
+                           : micro_batches_of(options_.schedule, step.micro_count, options_.rank, options_.size);
+    for (int64_t i : built) {
       if (stop_) break;  // this step will not be used
       step.mine.push_back(build_micro(i, c.epoch, samples_of(i)));
       step.targets += step.mine.back().targets;

@@ -53,6 +53,7 @@ struct LoaderOptions {
   int threads = 1;   // 0: next() builds the batch itself
   int prefetch = 2;  // steps built ahead at most; bounds the memory
   Cursor start = {};
+  int64_t only = -1;       // builds no other micro-batches than the one with this index; -1: those of `rank`
   bool one_epoch = false;  // an evaluation pass: ends with the epoch of `start`; batch_global may exceed the dataset
 };
 

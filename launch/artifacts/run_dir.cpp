@@ -208,6 +208,7 @@ void write_failure(const std::string& dir, const Failure& failure) noexcept {
                                                      {"rank", static_cast<int64_t>(failure.rank)},
                                                      {"step", failure.step},
                                                      {"equal_step", failure.equal_step},
+                                                     {"miscomputes", failure.miscomputes},
                                                      {"host", host_name()},
                                                      {"pid", static_cast<int64_t>(::getpid())},
                                                      {"time", time_text()}}) +

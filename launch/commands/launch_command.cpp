@@ -198,8 +198,8 @@ void require_memory(const Target& t, const JobPlace& p) {
           " of memory are free for each: not restarted");
 }
 
-int64_t equal_step_of(const std::string& dir) {
-  return json_integer(read_head(RunPaths{dir}.failure(), 1 << 16), "equal_step").value_or(-1);
+JsonObject failure_of(const std::string& dir) {
+  return parse_json_object(read_head(RunPaths{dir}.failure(), 1 << 16)).value_or(JsonObject{});
 }
 
 std::vector<JsonObject> rank_lines(const std::vector<RankView>& ranks, int attempt) {
@@ -374,11 +374,22 @@ class LaunchedJob {
     bar_.reset();
     if (target_.settings && v.code == ExitCode::kRankLost && RunDir::holds_a_run(target_.settings->run.dir))
       write_failure(target_.settings->run.dir, {v.code, v.rank, v.step, v.text});
-    equal_ = target_.settings && v.code == ExitCode::kRanksDisagree ? equal_step_of(target_.settings->run.dir) : -1;
+    const JsonObject failure =
+        target_.settings && v.code == ExitCode::kRanksDisagree ? failure_of(target_.settings->run.dir) : JsonObject{};
+    equal_ = integer_of(failure, "equal_step", -1);
     decision_ = policy_.decide(v.code, last_step, equal_);
     absent_.add(v.lost_hosts);
+    if (decision_.again && json_bool(failure, "miscomputes").value_or(false)) leave_out(v.host);
     if (decision_.again) log_warning(v.text);
     else log_error(v.advice.empty() ? v.text : str(v.text, "; ", v.advice));
+  }
+
+  // A machine whose processor computes wrongly.
+  void leave_out(const std::string& host) {
+    faulty_.insert(host);
+    if (!without(without(whole_.hosts, absent_.names()), faulty_).empty()) return;
+    decision_ = {};
+    decision_.why_not = "there is no other machine to go on with: not restarted";
   }
 
   bool continues_after(const AttemptResult& result) {
@@ -402,7 +413,7 @@ class LaunchedJob {
   void prepare_next() {
     absent_.remove_answering();
     place_ = whole_;
-    place_.hosts = without(whole_.hosts, absent_.names());
+    place_.hosts = without(without(whole_.hosts, absent_.names()), faulty_);
     if (!whole_.hosts.empty()) place_.ranks = std::min(whole_.ranks, total_slots(place_.hosts));
     require(whole_.hosts.empty() || !place_.hosts.empty(), ExitCode::kRankLost, "no machine is left to go on with");
     const auto words = coming_back(target_, equal_);
@@ -437,6 +448,7 @@ class LaunchedJob {
   const double ends_;  // by --time; negative: no limit
   AttemptOptions options_;
   AbsentMachines absent_;
+  std::set<std::string> faulty_;  // machines that compute wrongly, which never come back
   RestartPolicy policy_;
   RestartPolicy::Decision decision_;
   int64_t equal_ = -1;    // the last step after which replicas were equal; -1: not asked for

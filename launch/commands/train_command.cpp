@@ -46,7 +46,8 @@ int train_command(const App& app, const std::vector<std::string>& given) {
   job.world().on_failure = [&](const Error& e, int rank) {
     const Run::Reached reached = Run::reached();
     if (RunDir::holds_a_run(settings->run.dir) && e.code() != ExitCode::kOutputLocked)
-      write_failure(settings->run.dir, {e.code(), rank, reached.step, e.what(), reached.equal_step});
+      write_failure(settings->run.dir,
+                    {e.code(), rank, reached.step, e.what(), reached.equal_step, reached.miscomputes});
   };
   std::atomic<int> code{0};
   const int failed = job.run("training", [&](Communicator& comm, const Datasets& data) {

@@ -142,6 +142,12 @@ std::vector<Field> fields(VerifyOptions& o) {
                 "that changed on one of them ends the run; 0: never")
               .with_unit("steps")
               .at_least(0)
+              .without_effect_on_math(),
+          field("recompute", o.recompute,
+                "every N steps, each rank computes a micro-batch of another rank once more: gradients that "
+                "differ end the run and name whose are wrong; 0: never")
+              .with_unit("steps")
+              .at_least(0)
               .without_effect_on_math()};
 }
 std::vector<Field> fields(InitOptions& o) {
@@ -178,7 +184,8 @@ std::vector<Field> fields(ChaosFault& o) {
             "in each step from this one on; hang: loading data never ends; nan: a gradient that is not finite; "
             "weight, gradient: flip a bit of a parameter after the update, of this rank's gradient; full: the disk "
             "is full for this step's checkpoint")
-          .with_choices({"kill", "stop", "segv", "exit", "slow", "hang", "nan", "weight", "gradient", "full"})
+          .with_choices(
+              {"kill", "stop", "segv", "exit", "slow", "hang", "nan", "weight", "gradient", "gradients", "full"})
           .without_effect_on_math(),
       field("step", o.step, "in which the fault occurs, from 1").at_least(1).without_effect_on_math(),
       field("rank", o.rank, "on which it occurs").at_least(0).without_effect_on_math(),

@@ -82,8 +82,11 @@ double Chaos::loss_gradient(int64_t step, double gradient) const {
   return due("nan", step) ? std::numeric_limits<double>::quiet_NaN() : gradient;
 }
 
-void Chaos::before_backward(int64_t step, const Module& model) const {
-  if (!due("gradient", step)) return;
+void Chaos::before_backward(int64_t step, bool first, const Module& model) const {
+  const bool always = std::any_of(faults_.begin(), faults_.end(),
+                                  [&](const ChaosFault& f) { return f.kind == "gradients" && step >= f.step; });
+  if (first) (void)due("gradients", step);
+  if (!always && !(first && due("gradient", step))) return;
   for (const NamedParameter& p : model.parameters()) {
     const auto& record = p.parameter->value.record();
     if (!record || !record->on_grad) continue;

@@ -28,9 +28,9 @@ class Chaos {
   void while_loading(int64_t step) const;  // hang
   double loss_gradient(int64_t step,
                        double gradient) const;  // nan: what the pass and backward begin with, otherwise `gradient`
-  // gradient: flips a bit as soon as the first micro-batch's gradient of the model's first parameter is complete. To be
-  // called where this rank has a micro-batch in that step.
-  void before_backward(int64_t step, const Module& model) const;
+  // gradient: flips a bit as soon as the gradient of the model's first parameter is complete, of the step's first
+  // micro-batch; gradients: of every micro-batch from that step on, those that are computed for other ranks, too.
+  void before_backward(int64_t step, bool first, const Module& model) const;
   void after_update(int64_t step, const std::vector<StateEntry>& parameters) const;  // weight: of this rank's slices
   // full: throws ExitCode::kStorage. On the saver's thread.
   void before_write(int64_t step) const;

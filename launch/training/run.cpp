@@ -46,7 +46,7 @@ Run::Run(const Settings& settings, const Datasets& data, Communicator& comm, con
   if (comm_.rank() == 0) observe(options);
 }
 
-Run::~Run() { reached_by_rank = {trainer_.steps_done(), trainer_.last_equal_step()}; }
+Run::~Run() { reached_by_rank = {trainer_.steps_done(), trainer_.last_equal_step(), trainer_.miscomputes()}; }
 
 void Run::open_directory(const RunStart& options) {
   fail_together(comm_, [&] {

@@ -43,6 +43,7 @@ class Run {
   // How far the run of this thread's rank came, for failure.json: known once a Run has ended.
   struct Reached {
     int64_t step = -1, equal_step = -1;  // as in Failure
+    bool miscomputes = false;
   };
   static Reached reached();
 

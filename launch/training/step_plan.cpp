@@ -92,7 +92,7 @@ class MachineTime final : public SimulatedTime {
 
 void make_plannable(Settings& settings) {
   settings.data.memory = 0;
-  settings.verify.every = 0;
+  settings.verify.every = settings.verify.recompute = 0;
   settings.graph = false;  // needs a GPU
 }
 

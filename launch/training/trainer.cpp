@@ -47,6 +47,8 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     sentinel_ = std::make_unique<Sentinel>(mesh.replica(), mesh.data());
   if (settings_.verify.every > 0 && has_whole_copies())
     copy_sentinel_ = std::make_unique<Sentinel>(mesh.data(), mesh.data());
+  if (settings_.verify.recompute > 0 && mesh.data().size > 1)
+    recheck_ = std::make_unique<Recheck>(mesh.data(), parallel_.schedule(), settings_.verify.recompute);
   fail_together(comm_, [&] { start_loader(); });
 }
 
@@ -76,8 +78,7 @@ Trainer::~Trainer() {
   if (recorded_ && std::uncaught_exceptions() > exceptions_) comm_.abort(rank_is_ending(comm_.rank()));
 }
 
-void Trainer::start_loader() {
-  trace_mark();
+LoaderOptions Trainer::loader_options() const {
   LoaderOptions o;
   o.batch_global = settings_.batch.global;
   o.batch_micro = settings_.batch.micro;
@@ -90,7 +91,12 @@ void Trainer::start_loader() {
   o.prefetch = static_cast<int>(settings_.data.prefetch);
   o.schedule = parallel_.schedule();
   o.start = {info_.epoch, info_.position};
-  loader_ = std::make_unique<Loader>(*data_.train, o);
+  return o;
+}
+
+void Trainer::start_loader() {
+  trace_mark();
+  loader_ = std::make_unique<Loader>(*data_.train, loader_options());
 }
 
 StepBatch Trainer::next_batch() {
@@ -107,6 +113,7 @@ void Trainer::start(const StepRequests& asked) {
   StepReport& report = step.report;
   WithAnomaly anomaly(settings_.train.anomaly);
   if (chaos_) chaos_->before_step(steps_started() + 1);
+  if (recheck_) recheck_->begin(steps_started());
   step.begun = Clock::now();
   const StepBatch batch = next_batch();
   report.data_ms = ms_since(step.begun);
@@ -119,8 +126,9 @@ void Trainer::start(const StepRequests& asked) {
   // An epoch's last step has other shapes; all ranks know it alike.
   // Copies that are verified are read in the middle of a step, which a graph does not stop for.
   const bool reads_copies = copy_sentinel_ && verifies_after(report.step);
-  step.recorded =
-      settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global && !reads_copies;
+  const bool rechecks = recheck_ && recheck_->is_due(report.step);
+  step.recorded = settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global &&
+                  !reads_copies && !rechecks;
   if (step.recorded) {
     if (!recorded_) recorded_ = std::make_unique<RecordedStep>(parallel_, current_stream());
     step.outcome =
@@ -200,9 +208,11 @@ bool Trainer::verifies_after(int64_t step) const {
 }
 
 int64_t Trainer::last_equal_step() const {
-  if (sentinel_ && copy_sentinel_) return std::min(sentinel_->last_equal_step(), copy_sentinel_->last_equal_step());
-  if (sentinel_) return sentinel_->last_equal_step();
-  return copy_sentinel_ ? copy_sentinel_->last_equal_step() : -1;
+  std::vector<int64_t> steps;
+  if (sentinel_) steps.push_back(sentinel_->last_equal_step());
+  if (copy_sentinel_) steps.push_back(copy_sentinel_->last_equal_step());
+  if (recheck_) steps.push_back(recheck_->last_good_step());
+  return steps.empty() ? -1 : *std::min_element(steps.begin(), steps.end());
 }
 
 bool Trainer::may_start() const {
@@ -252,27 +262,62 @@ std::optional<GlobalBatchLoss> Trainer::loss_of_all(const StepBatch& batch, Step
   return loss;
 }
 
+// What a micro-batch adds to the loss.
+Tensor Trainer::loss_of(size_t phase, const MicroBatch& micro, const std::optional<GlobalBatchLoss>& of_all,
+                        double loss_gradient) {
+  WithProfilerRange range("forward");
+  WithLossGradient gradient(loss_gradient);
+  const Batch computed = as_computed(micro.batch, settings_.parallel.compute);
+  return of_all ? of_all->loss_of(task_.output(computed), micro.index * settings_.batch.micro)
+                : task_.loss(computed, phase);
+}
+
+// One micro-batch of the step, of whatever rank, beside it.
+void Trainer::compute_apart(size_t phase, const StepBatch& batch, int64_t micro,
+                            const std::optional<GlobalBatchLoss>& of_all, int64_t step, const GradientSink& sink) {
+  FlightPhase flight("recheck");
+  LoaderOptions options = loader_options();
+  options.only = micro;
+  options.threads = 0;
+  options.start = {batch.epoch, batch.position};
+  Loader loader(*data_.train, options);
+  const StepBatch one = loader.next();
+  const MicroBatch& m = one.mine[0];
+  if (chaos_) chaos_->before_backward(step, false, task_.module());
+  WithRandom random({static_cast<uint64_t>(settings_.seed), step - 1, m.samples});
+  parallel_.compute_apart(
+      settings_.batch.global * data_.train->spec().targets(), phases_->module(phase),
+      [&] { return loss_of(phase, m, of_all, parallel_.loss_gradient()); }, sink);
+  current_stream().synchronize();  // before the loader's memory is given back
+}
+
 PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::vector<MicroBatch>& mine,
                                const StepRequests& requests, StepReport& report, UnderWay* verified) {
   trace_mark();
   // What the loss over the global batch makes of its outputs, before the step's own pass.
   const std::optional<GlobalBatchLoss> of_all = loss_of_all(batch, report);
+  const bool rechecks = recheck_ && recheck_->is_due(report.step) && current_device().has_bytes();
+  GradientHashes watched, checked;
+  const GradientSink to_watched = [&](const std::string&name, const Tensor&t) { watched.add(name, t); },
+                     to_checked = [&](const std::string&name, const Tensor&t) { checked.add(name, t); };
+  Recheck::Turn turn;
+  if (rechecks) {
+    turn = recheck_->turn(report.step, batch.micro_count);
+    compute_apart(index, batch, turn.checked, of_all, report.step, to_checked);
+  }
   parallel_.begin_step(batch.micro_count, settings_.batch.global * data_.train->spec().targets(),
                        phases_->module(index));
+  if (rechecks && turn.watched >= 0) parallel_.watch(turn.watched, to_watched);
   double loss_gradient = parallel_.loss_gradient();
   if (chaos_) loss_gradient = chaos_->loss_gradient(report.step, loss_gradient);
-  if (chaos_ && !mine.empty()) chaos_->before_backward(report.step, task_.module());
   for (const MicroBatch& m : mine) {
+    if (chaos_) chaos_->before_backward(report.step, &m == &mine[0], task_.module());
     WithRandom random({static_cast<uint64_t>(settings_.seed), report.step - 1, m.samples});
     Tensor loss;
     {
-      WithProfilerRange range("forward");
       FlightPhase phase("forward");
-      WithLossGradient gradient(loss_gradient);
       const auto forward = Clock::now();
-      const Batch computed = as_computed(m.batch, settings_.parallel.compute);
-      loss = of_all ? of_all->loss_of(task_.output(computed), m.index * settings_.batch.micro)
-                    : task_.loss(computed, index);
+      loss = loss_of(index, m, of_all, loss_gradient);
       report.forward_ms += ms_since(forward);
     }
     WithProfilerRange range("backward");
@@ -287,6 +332,10 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
     FlightPhase phase("exchange");
     outcome = parallel_.end_step(settings_.optim.clip_norm, requests);
   }
+  if (rechecks)
+    recheck_->compare(report.step, batch.micro_count, watched, checked, [&](int64_t micro, const GradientSink& sink) {
+      compute_apart(index, batch, micro, of_all, report.step, sink);
+    });
   if (verified) {  // before the update, whose values the next step's copies will have
     verified->copies = parallel_.whole_copies();
     verified->digests = digests_of(verified->copies);

@@ -15,6 +15,7 @@
 #include "launch/training/chaos.h"
 #include "launch/training/global_batch.h"
 #include "launch/training/placed_task.h"
+#include "launch/training/recheck.h"
 #include "launch/training/recorded_step.h"
 #include "launch/training/sentinel.h"
 #include "launch/training/step_phases.h"
@@ -82,6 +83,8 @@ class Trainer {
   bool has_replicas() const { return parallel_.mesh().replica().size > 1 || has_whole_copies(); }
   // The last step after which verify.every found all of that equal; -1: none by this process.
   int64_t last_equal_step() const;
+  // Was this rank's processor found to compute wrongly?
+  bool miscomputes() const { return recheck_ && recheck_->miscomputes(); }
 
   std::string items_unit() const { return data_.train->spec().unit; }  // "tokens", "images"
   int64_t items_per_sample() const { return data_.train->spec().units; }
@@ -106,6 +109,7 @@ class Trainer {
   void parameters_were_loaded();
   void make_phases();
   void require_recordable() const;
+  LoaderOptions loader_options() const;
   void start_loader();
   StepBatch next_batch();
   std::optional<GlobalBatchLoss> loss_of_all(const StepBatch& batch, StepReport& report);
@@ -113,6 +117,10 @@ class Trainer {
                   StepReport& report, UnderWay* verified = nullptr);
   PendingStep run_phase(size_t index, const StepBatch& batch, const std::vector<MicroBatch>& mine,
                         const StepRequests& requests, StepReport& report, UnderWay* verified);
+  void compute_apart(size_t phase, const StepBatch& batch, int64_t micro, const std::optional<GlobalBatchLoss>& of_all,
+                     int64_t step, const GradientSink& sink);
+  Tensor loss_of(size_t phase, const MicroBatch& micro, const std::optional<GlobalBatchLoss>& of_all,
+                 double loss_gradient);
   StepResult outcome_of(const UnderWay& step);
   void swap_averages();
 
@@ -129,6 +137,7 @@ class Trainer {
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Sentinel> sentinel_;       // of the state, where settings ask for it and replicas are there
   std::unique_ptr<Sentinel> copy_sentinel_;  // of whole copies of parameters, where they are not that state
+  std::unique_ptr<Recheck> recheck_;         // of gradients, where settings ask for it and there are several ranks
   const Chaos* chaos_ = nullptr;
   bool runs_ahead_ = false;
   std::deque<UnderWay> under_way_;

@@ -131,6 +131,17 @@ if [ "${#cases[@]}" -eq 0 ] || [[ " ${cases[*]} " == *" grows "* ]]; then
   same "grows: the digest" "$(digest long)" "$(digest run)"
 fi
 
+if [ "${#cases[@]}" -eq 0 ] || [[ " ${cases[*]} " == *" miscomputes "* ]]; then
+  # A machine whose processor computes wrong gradients: the others find it, and go on without it from before.
+  rm -rf run
+  run launch --restarts 2 -- train "${keys[@]}" verify.recompute=4 chaos.enabled=true \
+    'chaos.faults=[{kind: gradients, step: 18, rank: 2, attempt: 1}]' run.dir=run
+  expect "miscomputes: exit 0" test "$code" -eq 0
+  expect "miscomputes: named" grep -qE 'rank 2 on n3.* computes other gradients than the other ranks, in .*, first in element' err
+  expect "miscomputes: left out" grep -q '^attempt 2: 3 ranks on n1:1,n2:1,n4:1, from the newest valid checkpoint at or before step 16' err
+  same "miscomputes: the digest" "$wanted" "$(digest run)"
+fi
+
 if [ "${#cases[@]}" -eq 0 ] || [[ " ${cases[*]} " == *" never "* ]]; then
   # A machine whose login hangs.
   sed 's|^exec |if [ "$host" = n3 ]; then sleep 60; fi; exec |' remote >remote_hangs

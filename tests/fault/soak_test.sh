@@ -48,7 +48,7 @@ for ((n = 0; n < faults; ++n)); do
     6) what="link cut for 4 s" && shut "$other" 4 ;;
     7) # shellcheck disable=SC2046  # numbers
       what="machine killed" && kill -KILL $(processes "n$other") 2>/dev/null ;;
-    8) what="disk full for 1 s" && { head -c 30M /dev/zero >run/checkpoints/.filler 2>/dev/null || true; } && sleep 1 && rm -f run/checkpoints/.filler ;;
+    8) what="disk full for 0.4 s" && { head -c 30M /dev/zero >run/checkpoints/.filler 2>/dev/null || true; } && sleep 0.4 && rm -f run/checkpoints/.filler ;;
   esac || what="$what (too late)"
   count[$what]=$((${count[$what]:-0} + 1))
   if [ -t 1 ]; then echo "fault $((n + 1)) after step $last: $what"; fi

@@ -248,6 +248,15 @@ TEST_P(GpuRun, MachinesOfSeveralGpusHaveTheCpusBits) {
   });
 }
 
+TEST_P(GpuRun, GradientsComputedOnceMoreChangeNothing) {
+  const Outcome cpu = outcome_of({GetParam()});
+  const std::string yaml = with(GetParam(), "every: 2", "every: 2\n  recompute: 2");
+  for (const char* level : {"none", "parameters"})
+    expect_same(cpu, outcome_of({str(yaml, "sharding:\n  level: ", level, "\n"), 3, kGpu}), level);
+  const std::string still = with(yaml, "dropout: 0.1", "dropout: 0.0");
+  expect_same(outcome_of({still}), outcome_of({still + "graph: true\n", 2, kGpu}), "recorded");
+}
+
 TEST_P(GpuRun, SoHaveRanksThatShareAGpu) {
   const Outcome cpu = outcome_of({GetParam()});
   fake_gpu(0, {.devices = 1});
