@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 namespace lockstep {
@@ -32,6 +33,20 @@ inline std::string program_path() {
   path.resize(n > 0 ? static_cast<size_t>(n) : 0);
   const char* script = std::getenv("LOCKSTEP_PROGRAM");
   return script && path.find("/ld-", path.rfind('/')) != std::string::npos ? script : path;
+}
+
+// Seconds since the start of this process; 0 if the system does not say.
+inline double process_age() {
+  std::ifstream stat("/proc/self/stat"), uptime("/proc/uptime");
+  std::string text((std::istreambuf_iterator<char>(stat)), {});
+  const size_t after_name = text.rfind(')');
+  if (after_name == std::string::npos) return 0;
+  // starttime is field 22; the name is field 2.
+  size_t at = after_name + 2;
+  for (int field = 3; field < 22; ++field) at = text.find(' ', at) + 1;
+  double now = 0;
+  uptime >> now;
+  return now - static_cast<double>(std::stoll(text.substr(at))) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
 }  // namespace lockstep

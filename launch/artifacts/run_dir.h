@@ -14,6 +14,7 @@ struct RunPaths {
   std::string dir;
 
   std::string config() const { return dir + "/config.yaml"; }
+  std::string attempts() const { return dir + "/attempts.jsonl"; }
   std::string metrics() const { return dir + "/metrics.jsonl"; }
   std::string log() const { return dir + "/log.txt"; }
   std::string failure() const { return dir + "/failure.json"; }

@@ -53,6 +53,7 @@ void read_metrics(RunStatus& s, const std::string& path, size_t losses) {
     s.step = integer_of(*line, "step");
     s.loss = number_of(*line, "loss");
     s.step_ms = number_of(*line, "step_ms");
+    s.goodput = number_of(*line, "goodput", -1);
     s.losses.push_back(s.loss);
     for (auto& [key, value] : *line)
       if (key.ends_with("_per_s")) {

@@ -16,6 +16,7 @@ struct RunStatus {
   std::string host;     // of that process
   int64_t step = 0, total = 0;
   double loss = 0, rate = 0, step_ms = 0;
+  double goodput = -1;          // negative: not known
   std::string rate_unit;        // "tokens"
   double validation_loss = -1;  // the last one; negative: none
   int64_t validation_step = 0;

@@ -1,11 +1,9 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <optional>
 
+#include "core/base/host.h"
 #include "core/base/median.h"
 #include "core/device/allocator.h"
 #include "core/io/json.h"
@@ -16,20 +14,6 @@
 
 namespace lockstep {
 namespace {
-
-// Seconds since the start of this process, from /proc.
-double process_age() {
-  std::ifstream stat("/proc/self/stat"), uptime("/proc/uptime");
-  std::string text((std::istreambuf_iterator<char>(stat)), {});
-  const size_t after_name = text.rfind(')');
-  if (after_name == std::string::npos) return 0;
-  // starttime is field 22; the name is field 2.
-  size_t at = after_name + 2;
-  for (int field = 3; field < 22; ++field) at = text.find(' ', at) + 1;
-  double now = 0;
-  uptime >> now;
-  return now - static_cast<double>(std::stoll(text.substr(at))) / static_cast<double>(sysconf(_SC_CLK_TCK));
-}
 
 double rounded(double v) { return std::round(v * 1000) / 1000; }
 

@@ -74,6 +74,8 @@ std::string summary(const std::string& dir, const Seen& s) {
     if (r.validation_loss >= 0)
       out += str("validation    ", fixed(r.validation_loss, 4), " after step ", r.validation_step, "\n");
     out += str("rate          ", short_number(r.rate), " ", r.rate_unit, "/s\n");
+    if (r.goodput >= 0)
+      out += str("goodput       ", fixed(100 * r.goodput, 0), "% of the time became steps that count\n");
     if (s.state() == "running" && r.total > r.step)
       out += str("left          ", short_time(static_cast<double>(r.total - r.step) * r.step_ms / 1e3), "\n");
   }
@@ -94,6 +96,7 @@ JsonObject as_json(const std::string& dir, const Seen& s) {
                {"loss", r.loss},       {"rate", r.rate},     {"rate_unit", r.rate_unit}, {"checkpoint", r.checkpoint},
                {"process", r.process}, {"host", r.host}};
   if (r.validation_loss >= 0) o.emplace_back("validation_loss", r.validation_loss);
+  if (r.goodput >= 0) o.emplace_back("goodput", r.goodput);
   if (!r.failure.empty()) {
     o.emplace_back("exit_code", r.failure_code);
     o.emplace_back("failure", r.failure);

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "core/base/log.h"
+#include "launch/artifacts/goodput.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/artifacts/shared_folder.h"
 #include "launch/artifacts/text_table.h"
@@ -138,6 +139,7 @@ void Run::observe(const RunStart& options) {
   for (const MakeObserver& make : options.observers)
     observers_.push_back(make({settings_, trainer_, *dir_, comm_.size()}));
   if (trainer_.steps_done() > 0 && trainer_.steps_done() >= settings_.train.steps) return say_nothing_is_left();
+  begin_attempt(settings_.run.dir, trainer_.steps_done(), comm_.size());
   log_info(str(
       "training ", settings_.model_name, ", ", short_number(static_cast<double>(trainer_.parameter_count())),
       " parameters, ", comm_.size(), comm_.size() == 1 ? " rank" : " ranks", " (", comm_.backend(), "), ",
@@ -178,12 +180,13 @@ void Run::after_step(const StepReport& r) {
   if (comm_.rank() == 0 && comm_.size() > 1 && ++timed_ > kUntypicalSteps) waits_.add(r.transfers, r.step_ms / 1e3);
   const bool eval_now = measures_after(r.step);
   EvalReport e;
+  const auto before = evaluated_for_;
   if (eval_now) e = evaluate(r.step);
   const bool ends = out_of_patience() || r.step == end() || (stopped_ && no_steps_in_progress());
   if (dir_) {
     dir_->check_held();
     const std::vector<SaveReport> saved = saves_->completed();
-    for (auto& o : observers_) o->step({r, eval_now ? &e : nullptr, saved});
+    for (auto& o : observers_) o->step({r, eval_now ? &e : nullptr, (evaluated_for_ - before).count(), saved});
   }
   check_skips(r);
   if (ends || saves_->after(r.step) || saves_best_after(r.step) || (save_asked_ && no_steps_in_progress())) {
@@ -280,6 +283,9 @@ void Run::say_end() const {
                  ", measured after step ", validation_.best_step, ", in ", validation_.since_best, " evaluations (",
                  settings_.config.place("train.patience"), ")"));
   if (evaluated_for_.count() > 0) log_info(evaluation_text());
+  constexpr double kShort = 60;  // seconds: of a shorter run in one attempt, the start is most
+  if (const Goodput g = read_goodput(settings_.run.dir, seconds_since_1970()); g.attempts > 1 || g.wall > kShort)
+    log_info(to_text(g));
   log_info(str("done: ", trainer_.steps_done(), " steps. Checkpoints in ", p.checkpoints(), ", metrics in ",
                p.metrics(), ", TensorBoard files in ", p.tensorboard()));
 }

@@ -15,6 +15,7 @@ namespace lockstep {
 struct RunStep {
   const StepReport& report;
   const EvalReport* validation;          // null where none came after this step
+  double validation_s;                   // what it took
   const std::vector<SaveReport>& saved;  // checkpoints that were completed since the step before
 };
 

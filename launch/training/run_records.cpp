@@ -1,7 +1,8 @@
 // The observers that write a run's numbers: metrics.jsonl and TensorBoard files.
-#include <chrono>
+#include <algorithm>
 #include <cmath>
 
+#include "launch/artifacts/goodput.h"
 #include "launch/artifacts/metrics.h"
 #include "launch/artifacts/tensorboard.h"
 #include "launch/training/run_observer.h"
@@ -20,12 +21,6 @@ JsonText list_of(const std::vector<double>& ms) {
   return {str("[", out, "]")};
 }
 
-// To a millisecond.
-double seconds_since_1970() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) / 1e3;
-}
-
 double rate_of(const StepReport& r) { return r.step_ms > 0 ? static_cast<double>(r.items) / (r.step_ms / 1e3) : 0; }
 
 class MetricsObserver final : public RunObserver {
@@ -33,10 +28,14 @@ class MetricsObserver final : public RunObserver {
   explicit MetricsObserver(const RunView& run)
       : writer_(run.dir.paths().metrics(), run.trainer.steps_done()),
         rate_(run.trainer.items_unit() + "_per_s"),
-        ranks_(run.ranks) {}
+        ranks_(run.ranks),
+        so_far_(read_goodput(run.dir.paths().dir)) {}
 
   void step(const RunStep& s) override {
     const StepReport& r = s.report;
+    const double now = seconds_since_1970();
+    so_far_.steps += std::max(0.0, r.step_ms - r.data_ms) / 1e3;
+    so_far_.wall = std::max(so_far_.wall, now - so_far_.first);
     JsonObject line{{"loss", r.result.loss},
                     {"lr", r.lr},
                     {"grad_norm", r.result.grad_norm},
@@ -47,7 +46,8 @@ class MetricsObserver final : public RunObserver {
                     {"backward_ms", r.backward_ms},
                     {"comm_ms", r.result.exposed_ms},
                     {"optimizer_ms", r.optimizer_ms},
-                    {"time", seconds_since_1970()}};
+                    {"time", now},
+                    {"goodput", std::round(1e3 * so_far_.share()) / 1e3}};
     if (!r.result.finite) line.emplace_back("skipped", true);
     for (auto& [name, one] : r.phases) {
       line.emplace_back("loss/" + name, one.loss);
@@ -60,6 +60,7 @@ class MetricsObserver final : public RunObserver {
     }
     if (s.validation) {
       line.emplace_back("val_loss", s.validation->loss);
+      line.emplace_back("validation_s", std::round(1e3 * s.validation_s) / 1e3);
       for (auto& [name, value] : s.validation->metrics) line.emplace_back("val_" + name, value);
     }
     writer_.write(r.step, line);
@@ -78,6 +79,7 @@ class MetricsObserver final : public RunObserver {
   MetricsWriter writer_;
   const std::string rate_;
   const int ranks_;
+  Goodput so_far_;
 };
 
 class TensorboardObserver final : public RunObserver {

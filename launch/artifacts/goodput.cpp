@@ -1,0 +1,110 @@
+#include "launch/artifacts/goodput.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/host.h"
+#include "core/io/json.h"
+#include "launch/artifacts/append_file.h"
+#include "launch/artifacts/metrics.h"
+#include "launch/artifacts/run_dir.h"
+#include "launch/artifacts/text_table.h"
+
+namespace lockstep {
+namespace {
+
+struct TimedStep {
+  double begin = 0, end = 0;
+};
+
+// Calls `use` with each line that is an object.
+template <class Use>
+void each_line(const std::string& path, Use use) {
+  std::ifstream in(path, std::ios::binary);
+  for (std::string line; std::getline(in, line);)
+    if (const auto object = parse_json_object(line)) use(*object);
+}
+
+}  // namespace
+
+double seconds_since_1970() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) / 1e3;
+}
+
+Goodput read_goodput(const std::string& dir, double now) {
+  const RunPaths paths{dir};
+  Goodput g;
+  std::vector<double> begins;
+  each_line(paths.attempts(), [&](const JsonObject& o) {
+    if (const double begun = number_of(o, "begun"); begun > 0) begins.push_back(begun);
+  });
+  std::sort(begins.begin(), begins.end());
+  std::vector<TimedStep> steps;
+  const auto read = [&](const std::string& path, bool counts) {
+    each_line(path, [&](const JsonObject& o) {
+      const double end = number_of(o, "time"), took = number_of(o, "step_ms") / 1e3,
+                   data = number_of(o, "data_ms") / 1e3;
+      if (end <= 0) return;
+      steps.push_back({end - took, end + number_of(o, "validation_s")});
+      g.validation += number_of(o, "validation_s");
+      g.saving += number_of(o, "checkpoint_stall_ms") / 1e3;
+      if (!counts) {
+        g.repeated += took;
+        return;
+      }
+      g.steps += took - std::min(data, took);
+      g.data += std::min(data, took);
+    });
+  };
+  read(paths.metrics(), true);
+  read(earlier_metrics(paths.metrics()), false);
+  std::sort(steps.begin(), steps.end(), [](const TimedStep& a, const TimedStep& b) { return a.end < b.end; });
+  g.attempts = static_cast<int64_t>(begins.size());
+  // Of runs that are older than this record, the first step is the begin.
+  g.first = !begins.empty() ? begins[0] : steps.empty() ? 0 : steps[0].begin;
+  if (!steps.empty()) g.first = std::min(g.first, steps[0].begin);
+  const double last = std::max({now, steps.empty() ? 0.0 : steps.back().end, begins.empty() ? 0.0 : begins.back()});
+  g.wall = g.first > 0 ? std::max(0.0, last - g.first) : 0;
+  for (size_t i = 0; i < begins.size(); ++i) {
+    const auto after = std::find_if(steps.begin(), steps.end(), [&](const TimedStep& s) { return s.end > begins[i]; });
+    const double next = i + 1 < begins.size() ? begins[i + 1] : last;
+    const double ready = after == steps.end() ? next : std::min(next, std::max(begins[i], after->begin));
+    g.start += ready - begins[i];
+    if (i == 0) continue;
+    const auto before =
+        std::find_if(steps.rbegin(), steps.rend(), [&](const TimedStep& s) { return s.end <= begins[i]; });
+    const double left = before == steps.rend() ? begins[i] : std::max(begins[i - 1], before->end);
+    if (before != steps.rend() && before->end > begins[i - 1]) g.down += begins[i] - left;
+  }
+  return g;
+}
+
+std::string to_text(const Goodput& g) {
+  std::vector<std::pair<double, const char*>> rest{
+      {g.start, "start"},   {g.data, "waits for data"},     {g.validation, "validation"},
+      {g.saving, "saving"}, {g.repeated, "repeated steps"}, {g.down, "between attempts"},
+      {g.other(), "other"}};
+  std::sort(rest.begin(), rest.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  const auto percent = [&](double s) { return g.wall > 0 ? std::round(100 * s / g.wall) : 0; };
+  std::string out = str("goodput ", percent(g.steps), "%: of ", fixed(g.wall, 0), " s in ", g.attempts,
+                        g.attempts == 1 ? " attempt" : " attempts");
+  for (const auto& [seconds, name] : rest)
+    if (percent(seconds) >= 1) out += str(", ", percent(seconds), "% ", name);
+  return out;
+}
+
+void begin_attempt(const std::string& dir, int64_t step, int ranks) {
+  AppendFile file(RunPaths{dir}.attempts());
+  file.append(json_line({{"begun", std::round(1e3 * (seconds_since_1970() - process_age())) / 1e3},
+                         {"step", step},
+                         {"ranks", int64_t{ranks}}}) +
+              "\n");
+}
+
+}  // namespace lockstep
