@@ -1,5 +1,7 @@
 #include "sharding/reduce_schedule.h"
 
+#include <algorithm>
+
 #include "core/base/trace.h"
 
 namespace lockstep {
@@ -172,7 +174,8 @@ void ReduceSchedule::finish() {
   for (; queued && !in_flight_.empty(); in_flight_.pop_front())
     log_.ready(in_flight_.front().transfer, log_.since_begin());
   while (!in_flight_.empty()) finish_oldest();
-  for (auto& m : merging_) current_stream().wait(m->record());
+  // A stream that no bucket has used is no part of a graph that is being recorded.
+  for (size_t i = 0; i < std::min(merging_.size(), buckets_.size()); ++i) current_stream().wait(merging_[i]->record());
   for (auto& b : buckets_) b->wait_gathered();
 }
 

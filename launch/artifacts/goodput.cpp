@@ -61,7 +61,7 @@ Goodput read_goodput(const std::string& dir, double now) {
       const double end = number_in(line, "\"time\":"), took = number_in(line, "\"step_ms\":") / 1e3,
                    data = number_in(line, "\"data_ms\":") / 1e3, validated = number_in(line, "\"validation_s\":");
       if (end <= 0) return;
-      steps.push_back({end - took, end + validated});
+      steps.push_back({end - validated - took, end});
       g.validation += validated;
       g.saving += number_in(line, "\"checkpoint_stall_ms\":") / 1e3;
       if (!counts) {

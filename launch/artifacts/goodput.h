@@ -27,7 +27,7 @@ struct Goodput {
 // a run that goes on; 0: of one that does not.
 Goodput read_goodput(const std::string& dir, double now = 0);
 
-// "goodput 87%: of 3723 s in 3 attempts, 5% were repeated steps, 4% start, 4% between attempts". The largest first.
+// "goodput 87%: of 3723 s in 3 attempts, 5% repeated steps, 4% start, 4% between attempts". The largest first.
 std::string to_text(const Goodput& goodput);
 
 // Notes in `dir` that an attempt of the run, by `ranks` ranks, goes on after `step`; it began when this process did.

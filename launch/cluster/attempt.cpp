@@ -91,7 +91,7 @@ class Attempt {
     for (const auto& a : agents_) bytes += a ? a->received() : 0;
     log_info(str("the control plane: ", messages_, " messages and ", bytes, " bytes came from the agents of ", size_,
                  size_ == 1 ? " rank" : " ranks", " in ", fixed(steady_now() - begun_, 1), " s, ",
-                 fixed(started_at_ - begun_, 1), " s until all were there"));
+                 started_ ? str(fixed(started_at_ - begun_, 1), " s until all were there") : "not all came"));
   }
 
   // How many there may be at a time. Throws where not even the ranks have room.

@@ -182,8 +182,8 @@ std::vector<Field> fields(ChaosFault& o) {
       field("kind", o.kind,
             "kill, stop: a signal to itself; segv: a memory fault; exit: an early end with exit code 0; slow: sleep "
             "in each step from this one on; hang: loading data never ends; nan: a gradient that is not finite; "
-            "weight, gradient: flip a bit of a parameter after the update, of this rank's gradient; full: the disk "
-            "is full for this step's checkpoint")
+            "weight, gradient: flip a bit of a parameter after the update, of this rank's gradient; gradients: of each "
+            "from this step on; full: the disk is full for this step's checkpoint")
           .with_choices(
               {"kill", "stop", "segv", "exit", "slow", "hang", "nan", "weight", "gradient", "gradients", "full"})
           .without_effect_on_math(),

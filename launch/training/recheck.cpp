@@ -18,6 +18,18 @@ Hash128 hash_of_text(std::string_view hex) {
   return {half(0), half(16)};
 }
 
+// Processors may differ in sign and payload of a NaN, and nothing is said of those.
+Hash128 hash_of_block(const float* values, int64_t count) {
+  int64_t nans = 0;
+  for (int64_t i = 0; i < count; ++i) nans += values[i] != values[i];
+  const auto bytes = static_cast<size_t>(count) * sizeof(float);
+  if (nans == 0) return hash128(values, bytes);
+  std::vector<float> alike(values, values + count);
+  for (float& v : alike)
+    if (v != v) v = std::numeric_limits<float>::quiet_NaN();
+  return hash128(alike.data(), bytes);
+}
+
 Tensor in_host_memory(const Tensor& t) {
   return t.device().in_host_memory() ? t : raw::to_device(t, host_memory_of(t.device()));
 }
@@ -50,7 +62,7 @@ void GradientHashes::add(const std::string& name, const Tensor& gradient) {
   auto hash = [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       const int64_t at = b * kBlock, count = std::min(kBlock, n - at);
-      one.blocks[static_cast<size_t>(b)] = hash128(data + at, static_cast<size_t>(count) * sizeof(float));
+      one.blocks[static_cast<size_t>(b)] = hash_of_block(data + at, count);
     }
   };
   std::optional<Stream> host;  // a GPU's stream runs nothing on the host
@@ -124,7 +136,7 @@ Recheck::Turn Recheck::turn_of(int64_t step, int64_t micro_count, int rank) cons
 }
 
 void Recheck::compare(int64_t step, int64_t micro_count, const GradientHashes& watched, const GradientHashes& checked,
-                      const Again& again) {
+                      bool last, const Again& again) {
   const auto all = all_gather_text(ranks_.comm(), to_hex(watched.sum()) + to_hex(checked.sum()), "recheck");
   for (int checker = 0; checker < ranks_.size; ++checker) {
     const int owner = owner_of(step, checker);
@@ -134,12 +146,13 @@ void Recheck::compare(int64_t step, int64_t micro_count, const GradientHashes& w
     if (first.substr(0, 32) == second.substr(32)) continue;
     report(step, owner, checker, micro, ranks_.index == owner ? watched : checked, again);
   }
-  good_ = step;
+  if (last) good_ = step;
 }
 
 // Every rank computes that micro-batch once more: what most of them find is right.
 void Recheck::report(int64_t step, int owner, int checker, int64_t micro, const GradientHashes& first,
                      const Again& again) {
+  failed_ = true;
   Communicator& comm = ranks_.comm();
   const int me = ranks_.index, size = ranks_.size;
   const bool involved = me == owner || me == checker;
@@ -154,7 +167,8 @@ void Recheck::report(int64_t step, int owner, int checker, int64_t micro, const 
     if (2 * agree > size) judge = r;
   }
   const std::string what = str("step ", step, ": micro-batch ", micro);
-  const std::string last = str("the last step that was found good is ", good_);
+  const std::string last = good_ >= 0 ? str("the last step that was found good is ", good_)
+                                      : std::string("no earlier step was checked since the run was resumed");
   if (judge < 0) {
     if (me != owner) throw Error::secondary(ExitCode::kRanksDisagree);
     throw Error(ExitCode::kRanksDisagree,
@@ -201,13 +215,13 @@ void Recheck::report(int64_t step, int owner, int checker, int64_t micro, const 
   if (me != wrong) throw Error::secondary(ExitCode::kRanksDisagree);
   miscomputes_ = again_wrong;
   if (values.empty() && !place.name.empty())
-    values = str(" in elements ", place.first, " to ", place.first + GradientHashes::kBlock - 1,
+    values = str(" in a block of up to ", GradientHashes::kBlock, " elements from ", place.first, " on",
                  again_wrong ? "" : "; computed again it was right, so the fault comes and goes");
   throw Error(ExitCode::kRanksDisagree,
               str(what, ": rank ", wrong, " on ", host_name(), " computes other gradients than the other ranks, in ",
                   place.name.empty() ? "a tensor that is not known" : place.name, values, "; ", last,
-                  ". Its processor or memory is at fault: take the machine out, then go on from a checkpoint of step ",
-                  good_, " or before"));
+                  ". Its processor or memory is at fault: take the machine out",
+                  good_ >= 0 ? str(", then go on from a checkpoint of step ", good_, " or before") : std::string()));
 }
 
 }  // namespace lockstep

@@ -1,8 +1,9 @@
 // Recheck: finds a processor that computes wrong gradients. Every n-th step each rank computes a micro-batch of another
-// rank once more, of another machine where there are several, before the update, and both compare hashes of its
-// gradients, which are the same bits on every processor. Owned by the trainer; borrows the communicator.
+// rank once more, of another machine where each has as many consecutive ranks, before the update, and both compare
+// hashes of its gradients, which are the same bits on every processor. Owned by the trainer; borrows the communicator.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
@@ -57,15 +58,17 @@ class Recheck {
   // computes wrongly, by most ranks' results, naming tensor, element and values as far as the fault can be repeated;
   // a secondary error elsewhere. Collective.
   using Again = std::function<void(int64_t micro, const GradientSink& sink)>;
+  // `last`: the step has no other backward passes that are compared.
   void compare(int64_t step, int64_t micro_count, const GradientHashes& watched, const GradientHashes& checked,
-               const Again& again);
+               bool last, const Again& again);
 
-  // The last step that was found good, or the one before the first that was looked at; -1: none was.
+  // The last step that was found good by this process, or 0 where it began with that; -1: none was.
   int64_t last_good_step() const { return good_; }
+  bool failed() const { return failed_; }
   // Did this rank compute wrongly when it did so again, too?
   bool miscomputes() const { return miscomputes_; }
   void begin(int64_t done) {  // `done` steps are behind a run that begins or goes on
-    if (good_ < 0) good_ = done;
+    if (done == 0) good_ = std::max<int64_t>(good_, 0);
   }
 
  private:
@@ -80,7 +83,7 @@ class Recheck {
   const int64_t every_;
   int nearest_ = 1, shifts_ = 1;  // the shifts that are taken in turn: from `nearest_` on
   int64_t good_ = -1;
-  bool miscomputes_ = false;
+  bool failed_ = false, miscomputes_ = false;
 };
 
 }  // namespace lockstep

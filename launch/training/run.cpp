@@ -117,6 +117,8 @@ void Run::warn_of_settings() const {
   if (settings_.verify.every > 0 && !trainer_.has_replicas())
     log_warning(str(settings_.config.place("verify.every"), ": no two of these ranks hold the same parameters and ",
                     "moments, so nothing is compared"));
+  if (settings_.verify.recompute > 0 && comm_.size() == 1)
+    log_warning(str(settings_.config.place("verify.recompute"), ": one rank has no other to check it"));
   for (const ChaosFault& f : settings_.chaos.faults)
     if (f.rank >= comm_.size())
       log_warning(str(settings_.config.place("chaos.faults"), ": there is no rank ", f.rank, " here: its ", f.kind,
@@ -136,10 +138,11 @@ void Run::say_nothing_is_left() const {
 }
 
 void Run::observe(const RunStart& options) {
+  const bool none_left = trainer_.steps_done() > 0 && trainer_.steps_done() >= settings_.train.steps;
+  if (!none_left) begin_attempt(settings_.run.dir, trainer_.steps_done(), comm_.size());
   for (const MakeObserver& make : options.observers)
     observers_.push_back(make({settings_, trainer_, *dir_, comm_.size()}));
-  if (trainer_.steps_done() > 0 && trainer_.steps_done() >= settings_.train.steps) return say_nothing_is_left();
-  begin_attempt(settings_.run.dir, trainer_.steps_done(), comm_.size());
+  if (none_left) return say_nothing_is_left();
   log_info(str(
       "training ", settings_.model_name, ", ", short_number(static_cast<double>(trainer_.parameter_count())),
       " parameters, ", comm_.size(), comm_.size() == 1 ? " rank" : " ranks", " (", comm_.backend(), "), ",

@@ -40,6 +40,10 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   fail_together(comm_, [&] {
     make_phases();
     require_recordable();
+    require(settings_.verify.recompute == 0 || settings_.parallel.reduce == ReduceMode::kExact ||
+                !current_stream().device_queue(),
+            ExitCode::kConfig, settings_.config.place("verify.recompute"),
+            ": with reduce: fast the gradients of a GPU have other bits on each rank, so they cannot be compared");
     if (comm_.rank() == 0 && current_device().has_bytes()) try_pass(settings_, data_.train->spec());
   });
   const Mesh& mesh = parallel_.mesh();
@@ -208,11 +212,12 @@ bool Trainer::verifies_after(int64_t step) const {
 }
 
 int64_t Trainer::last_equal_step() const {
+  if (recheck_ && recheck_->failed()) return recheck_->last_good_step();
   std::vector<int64_t> steps;
   if (sentinel_) steps.push_back(sentinel_->last_equal_step());
   if (copy_sentinel_) steps.push_back(copy_sentinel_->last_equal_step());
-  if (recheck_) steps.push_back(recheck_->last_good_step());
-  return steps.empty() ? -1 : *std::min_element(steps.begin(), steps.end());
+  if (steps.empty()) return recheck_ ? recheck_->last_good_step() : -1;
+  return *std::min_element(steps.begin(), steps.end());
 }
 
 bool Trainer::may_start() const {
@@ -333,9 +338,10 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
     outcome = parallel_.end_step(settings_.optim.clip_norm, requests);
   }
   if (rechecks)
-    recheck_->compare(report.step, batch.micro_count, watched, checked, [&](int64_t micro, const GradientSink& sink) {
-      compute_apart(index, batch, micro, of_all, report.step, sink);
-    });
+    recheck_->compare(report.step, batch.micro_count, watched, checked, index + 1 == phases_->count(),
+                      [&](int64_t micro, const GradientSink& sink) {
+                        compute_apart(index, batch, micro, of_all, report.step, sink);
+                      });
   if (verified) {  // before the update, whose values the next step's copies will have
     verified->copies = parallel_.whole_copies();
     verified->digests = digests_of(verified->copies);

@@ -9,6 +9,7 @@ make_inputs
 keys=(images.yaml train.steps=8 checkpoint.every=2 checkpoint.keep_last=0)
 succeeds "without faults" lockstep train "${keys[@]}" run.dir=clean
 clean=$(digest clean)
+expect "goodput of a first attempt" awk -v g="$(field goodput <clean/metrics.jsonl | tail -n 1)" 'BEGIN { exit !(g > 0 && g <= 1) }'
 steps_of() { find "$1/checkpoints" -name 'step-*' -printf '%f\n' | sed -E 's/step-0*//' | sort -n | tr '\n' ' '; }
 # chaos RUN 'FAULT' more...: a run by 2 threads with that fault, such as 'kind: nan, step: 3'
 chaos() { run lockstep train "${keys[@]}" run.dir="$1" --ranks 2 chaos.enabled=true "chaos.faults=[{$2}]" "${@:3}"; }
