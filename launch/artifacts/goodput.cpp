@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <iterator>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -82,15 +83,13 @@ Goodput read_goodput(const std::string& dir, double now) {
   const double last = std::max({now, steps.empty() ? 0.0 : steps.back().end, begins.empty() ? 0.0 : begins.back()});
   g.wall = g.first > 0 ? std::max(0.0, last - g.first) : 0;
   for (size_t i = 0; i < begins.size(); ++i) {
-    const auto after = std::find_if(steps.begin(), steps.end(), [&](const TimedStep& s) { return s.end > begins[i]; });
+    const auto after = std::upper_bound(steps.begin(), steps.end(), begins[i],
+                                        [](double begun, const TimedStep& s) { return begun < s.end; });
     const double next = i + 1 < begins.size() ? begins[i + 1] : last;
-    const double ready = after == steps.end() ? next : std::min(next, std::max(begins[i], after->begin));
-    g.start += ready - begins[i];
-    if (i == 0) continue;
-    const auto before =
-        std::find_if(steps.rbegin(), steps.rend(), [&](const TimedStep& s) { return s.end <= begins[i]; });
-    const double left = before == steps.rend() ? begins[i] : std::max(begins[i - 1], before->end);
-    if (before != steps.rend() && before->end > begins[i - 1]) g.down += begins[i] - left;
+    g.start += (after == steps.end() ? next : std::clamp(after->begin, begins[i], next)) - begins[i];
+    // An attempt that did no step is all start.
+    if (i > 0 && after != steps.begin() && std::prev(after)->end > begins[i - 1])
+      g.down += begins[i] - std::prev(after)->end;
   }
   return g;
 }

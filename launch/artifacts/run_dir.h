@@ -31,8 +31,8 @@ struct Failure {
   int rank = 0;
   int64_t step = -1;  // steps done by the rank that failed; -1: it failed while the run was set up
   std::string message;
-  int64_t equal_step = -1;  // the last step after which verify.every found all replicas equal, and verify.recompute all
-                            // gradients right; -1: none
+  int64_t equal_step = -1;   // the last step after which verify.every found all replicas equal, or, where it is
+                             // verify.recompute that failed, the last whose gradients it found right; -1: none
   bool miscomputes = false;  // the rank's processor was found to compute wrongly, again and again (verify.recompute)
 };
 

@@ -114,8 +114,8 @@ std::optional<std::pair<std::string, int64_t>> GradientHashes::first_difference(
 }
 
 Recheck::Recheck(const Axis& ranks, MicroSchedule schedule, int64_t every)
-    : ranks_(ranks), schedule_(schedule), every_(every), shifts_(std::max(1, ranks.size - 1)) {
-  if (ranks.size == 1) return;
+    : ranks_(ranks), schedule_(schedule), every_(every), shifts_(ranks.size - 1) {
+  check(ranks.size > 1, "a recheck of one rank");
   // At this distance or more, both ways, every rank checks one of another machine.
   const MachineGrid grid = MachineGrid::of(ranks.comm().machines());
   if (grid.machines == 1) return;

@@ -51,7 +51,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     sentinel_ = std::make_unique<Sentinel>(mesh.replica(), mesh.data());
   if (settings_.verify.every > 0 && has_whole_copies())
     copy_sentinel_ = std::make_unique<Sentinel>(mesh.data(), mesh.data());
-  if (settings_.verify.recompute > 0 && mesh.data().size > 1)
+  if (settings_.verify.recompute > 0 && mesh.data().size > 1 && current_device().has_bytes())
     recheck_ = std::make_unique<Recheck>(mesh.data(), parallel_.schedule(), settings_.verify.recompute);
   fail_together(comm_, [&] { start_loader(); });
 }
@@ -130,9 +130,8 @@ void Trainer::start(const StepRequests& asked) {
   // An epoch's last step has other shapes; all ranks know it alike.
   // Copies that are verified are read in the middle of a step, which a graph does not stop for.
   const bool reads_copies = copy_sentinel_ && verifies_after(report.step);
-  const bool rechecks = recheck_ && recheck_->is_due(report.step);
   step.recorded = settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global &&
-                  !reads_copies && !rechecks;
+                  !reads_copies && !rechecks_in(report.step);
   if (step.recorded) {
     if (!recorded_) recorded_ = std::make_unique<RecordedStep>(parallel_, current_stream());
     step.outcome =
@@ -206,6 +205,8 @@ StepReport Trainer::finish() {
   }
   return report;
 }
+
+bool Trainer::rechecks_in(int64_t step) const { return recheck_ && recheck_->is_due(step); }
 
 bool Trainer::verifies_after(int64_t step) const {
   return (sentinel_ || copy_sentinel_) && step % settings_.verify.every == 0;
@@ -301,7 +302,7 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
   trace_mark();
   // What the loss over the global batch makes of its outputs, before the step's own pass.
   const std::optional<GlobalBatchLoss> of_all = loss_of_all(batch, report);
-  const bool rechecks = recheck_ && recheck_->is_due(report.step) && current_device().has_bytes();
+  const bool rechecks = rechecks_in(report.step);
   GradientHashes watched, checked;
   const GradientSink to_watched = [&](const std::string&name, const Tensor&t) { watched.add(name, t); },
                      to_checked = [&](const std::string&name, const Tensor&t) { checked.add(name, t); };

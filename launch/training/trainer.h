@@ -104,6 +104,7 @@ class Trainer {
   };
 
   bool has_whole_copies() const { return comm_.size() > 1 && !parallel_.whole_copies().empty(); }
+  bool rechecks_in(int64_t step) const;
   bool verifies_after(int64_t step) const;
   void check_at_rest(const char* what) const;
   void parameters_were_loaded();
