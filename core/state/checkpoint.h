@@ -79,9 +79,10 @@ struct StoredSlice {
   std::string name;
   Region region;
   int64_t offset = 0, count = 0;
-  int64_t part = 0;         // number of the file that holds it
-  Hash128 hash;             // digest_of its values under name_of_region()
-  int64_t first_block = 0;  // among the hashes of that file, from version 5 on; no part of its text
+  int64_t part = 0;               // number of the file that holds it
+  Hash128 hash;                   // digest_of its values under name_of_region()
+  int64_t first_block = 0;        // among the hashes of that file, from version 5 on; no part of its text
+  const float* values = nullptr;  // where it lies, if its checkpoint is in memory; no part of its text
 };
 
 class HeldFiles;  // core/io/held_files.h
@@ -93,6 +94,7 @@ struct Checkpoint {
   bool has_blocks = true;                 // each block of its tensors has a hash: version 5
   std::vector<StoredSlice> slices;        // by name, box and offset; those of one name cover its tensor once
   std::shared_ptr<const HeldFiles> held;  // its files, where it was opened by hold_checkpoint
+  std::shared_ptr<const void> memory;     // what its slices' values lie in, of one that is in memory, and not in files
 };
 
 // --- Writing: each file is written by one writer with write_part, or by several with PartWriter

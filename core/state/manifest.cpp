@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kLargestManifest = int64_t{1} << 30;  // bytes, of any run; most are far below:
 constexpr int64_t kManifestBase = 64 << 20;             // configuration, vocabulary and the like
+constexpr int64_t kVersionOfBlocks = 5;                 // from which on blocks of tensors have hashes
 constexpr int64_t kMostPhases = 64;                     // of a step
 constexpr int64_t kLargestCount = int64_t{1} << 48;     // of steps, samples, epochs: sums and products of them fit
 
@@ -191,11 +192,11 @@ std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view wh
   return out;
 }
 
-void write_manifest(const std::string& pending, const CheckpointInfo& info, const std::vector<StoredSlice>& slices,
-                    int files) {
-  const bool boxes = std::any_of(slices.begin(), slices.end(), [](auto& s) { return !s.region.is_whole(); });
+namespace {
+
+JsonObject head_of(const CheckpointInfo& info, int64_t version, int64_t files) {
   JsonObject head{{"format", std::string("lockstep checkpoint")},
-                  {"version", boxes ? kVersionOfBoxes : kCheckpointVersion},
+                  {"version", version},
                   {"writer", info.writer},
                   {"step", info.step},
                   {"epoch", info.epoch},
@@ -209,7 +210,7 @@ void write_manifest(const std::string& pending, const CheckpointInfo& info, cons
                   {"dataset", info.dataset},
                   {"isa", info.isa},
                   {"ranks", info.ranks},
-                  {"files", static_cast<int64_t>(files)},
+                  {"files", files},
                   {"layout", info.layout},
                   {"math_text", info.math_text},
                   {"config", info.config},
@@ -230,6 +231,15 @@ void write_manifest(const std::string& pending, const CheckpointInfo& info, cons
   if (v.since_best > 0) head.emplace_back("evaluations_since_best", v.since_best);
   if (!info.later_updates.empty()) head.emplace_back("phases", static_cast<int64_t>(1 + info.later_updates.size()));
   for (size_t i = 0; i < info.later_updates.size(); ++i) head.emplace_back(updates_key(i + 1), info.later_updates[i]);
+  return head;
+}
+
+}  // namespace
+
+void write_manifest(const std::string& pending, const CheckpointInfo& info, const std::vector<StoredSlice>& slices,
+                    int files) {
+  const bool boxes = std::any_of(slices.begin(), slices.end(), [](auto& s) { return !s.region.is_whole(); });
+  const JsonObject head = head_of(info, boxes ? kVersionOfBoxes : kCheckpointVersion, files);
   const std::string text = str(json_line(head), "\n", slices_text(slices));
   const std::string path = str(pending, "/", kManifest);
   {
@@ -314,17 +324,9 @@ void check_counts(const CheckpointInfo& i, int64_t files, const std::string& pat
           "; a number in [1, 2^20] was expected");
 }
 
-}  // namespace
-
-Checkpoint open_checkpoint(const std::string& dir) {
-  std::error_code error;
-  require(fs::is_directory(dir, error), ExitCode::kMissingInput, dir, ": there is no such checkpoint");
-  const std::string path = str(dir, "/", kManifest);
-  const std::string manifest = read_manifest(dir);
-  const auto [head, list, version] = checked_text(manifest, path);
-  Checkpoint c;
-  c.dir = dir;
-  CheckpointInfo& i = c.info;
+// Of a manifest whose format is version `version`; `files` becomes the number of its files.
+CheckpointInfo read_info(const JsonObject& head, int64_t version, const std::string& path, int64_t& files) {
+  CheckpointInfo i;
   i.writer = line_of(head, "writer", path);
   i.step = json_int(head, "step", path);
   i.epoch = json_int(head, "epoch", path);
@@ -335,8 +337,7 @@ Checkpoint open_checkpoint(const std::string& dir) {
   i.dataset = line_of(head, "dataset", path);
   i.isa = line_of(head, "isa", path);
   i.ranks = json_int(head, "ranks", path);
-  c.has_blocks = version >= 5;
-  c.files = c.has_blocks ? json_int(head, "files", path) : i.ranks;
+  files = version >= kVersionOfBlocks ? json_int(head, "files", path) : i.ranks;
   if (version >= 2) {
     i.loss_scale = json_number(head, "loss_scale", path);
     i.good_steps = json_int(head, "good_steps", path);
@@ -353,10 +354,34 @@ Checkpoint open_checkpoint(const std::string& dir) {
   i.input = parse_shape(json_text(head, "input", path), path);
   i.classes = json_int(head, "classes", path);
   if (find_member(head, "tokens")) i.tokens = json_int(head, "tokens", path);
-  check_counts(i, c.files, path);
+  check_counts(i, files, path);
   // Version 1 had one key for what is checkpoint.keep_last now.
   if (const size_t at = i.config.find("\n  keep: "); version == 1 && at != i.config.npos)
     i.config.replace(at, 9, "\n  keep_last: ");
+  return i;
+}
+
+}  // namespace
+
+std::string info_text(const CheckpointInfo& info) { return json_line(head_of(info, kVersionOfBoxes, 1)); }
+
+CheckpointInfo parse_info(std::string_view text, const std::string& where) {
+  const auto head = parse_json_object(text);
+  require(head.has_value(), ExitCode::kBadData, where, ": what it says of the run is no JSON");
+  int64_t files = 0;
+  return read_info(*head, kVersionOfBoxes, where, files);
+}
+
+Checkpoint open_checkpoint(const std::string& dir) {
+  std::error_code error;
+  require(fs::is_directory(dir, error), ExitCode::kMissingInput, dir, ": there is no such checkpoint");
+  const std::string path = str(dir, "/", kManifest);
+  const std::string manifest = read_manifest(dir);
+  const auto [head, list, version] = checked_text(manifest, path);
+  Checkpoint c;
+  c.dir = dir;
+  c.has_blocks = version >= kVersionOfBlocks;
+  c.info = read_info(head, version, path, c.files);
   c.slices = parse_slices(list, path);
   for (const StoredSlice& s : c.slices)
     require(s.region.is_whole() || version >= kVersionOfBoxes, ExitCode::kBadData, path, ": tensor ", s.name,

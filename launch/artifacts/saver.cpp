@@ -13,13 +13,13 @@
 #include "core/base/trace.h"
 #include "core/state/checkpoint_part.h"
 #include "core/tensor/raw_ops.h"
+#include "launch/artifacts/state_copy.h"
 #include "launch/world/fail_together.h"
 
 namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int64_t kDecoded = 1 << 20;  // elements at a time, whose copy takes memory on the device
 constexpr std::chrono::milliseconds kPollInterval{200};
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
@@ -132,37 +132,15 @@ void Saver::copy(const std::vector<StateEntry>& entries) {
   for (const StateEntry& e : entries) total += e.data.numel();
   reserve(total);
   entries_ = entries;
-  const TraceOp op("copy_to_save");
-  Stream& now = current_stream();
+  copy_state(entries, buffer_, places_of(entries));
   int64_t at = 0;
   for (StateEntry& e : entries_) {
     const int64_t n = e.data.numel();
-    const StateEntry of_codes = e.scales ? e : StateEntry();
-    const Tensor live = std::exchange(e.data, buffer_.slice(0, at, at + n));
+    e.data = buffer_.slice(0, at, at + n);
+    e.scales = Tensor();
     at += n;
-    if (std::exchange(e.scales, Tensor())) {
-      for (int64_t begin = 0; begin < n; begin += kDecoded) {
-        const int64_t end = std::min(n, begin + kDecoded);
-        raw::copy(e.data.slice(0, begin, end), of_codes.values(begin, end));
-      }
-      continue;
-    }
-    if (now.device_queue()) {
-      raw::copy(e.data, live);
-      continue;
-    }
-    const auto* from = static_cast<const float*>(live.read());
-    auto* to = static_cast<float*>(e.data.write());
-    now.enqueue(
-        [from, to, n](Parallel& parallel) {
-          auto body = [&](int64_t begin, int64_t end) {
-            std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin) * sizeof(float));
-          };
-          parallel.run(n, 1 << 18, body);
-        },
-        {"copy", 2 * n * size_of(DType::kFloat32)});
   }
-  copied_ = now.record();
+  copied_ = current_stream().record();
 }
 
 void Saver::work() {

@@ -27,6 +27,7 @@
 #include "launch/artifacts/temp_dir.h"
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
+#include "launch/cluster/memory_holder.h"
 #include "launch/cluster/mpirun.h"
 #include "launch/cluster/process_view.h"
 #include "launch/cluster/stack_dump.h"
@@ -100,9 +101,11 @@ class Agent {
     std::vector<pollfd> all{{launcher_.number(), static_cast<short>(POLLIN | (launcher_.pending() ? POLLOUT : 0)), 0}};
     for (const Output& o : outputs_)
       if (o.pipe) all.push_back({o.pipe.number(), POLLIN, 0});
+    if (holder_) all.push_back({holder_->number(), POLLIN, 0});
     ::poll(all.data(), all.size(), static_cast<int>(1e3 * kPoll));
     launcher_.flush();
     listen();
+    hold();
     for (Output& o : outputs_) hand_on(o);
     if (!child_ && !refused_) return;
     if (child_) look();
@@ -138,6 +141,7 @@ class Agent {
         try {
           enter(text_of(m, "folder"));
           require_temporary_folder();
+          holder_ = memory_holder_of_machine();
           start();
         } catch (const Error& e) {
           refuse(e);
@@ -152,6 +156,17 @@ class Agent {
         fails_ = integer_of(m, "failed") != 0;
         over_ = true;
       }
+    }
+  }
+
+  // Another memory holder in the place of one that ended: the rank hands its memory to it.
+  void hold() {
+    if (!holder_ || !holder_->lost() || exited_) return;
+    holder_.reset();
+    try {
+      holder_ = memory_holder_of_machine();
+    } catch (const Error& e) {
+      line(2, str("rank ", launched_rank(), " on ", host_name(), ": ", e.what()));
     }
   }
 
@@ -338,6 +353,7 @@ class Agent {
   Descriptor flight_;  // the recorder's memory, which the rank opens through this process
   std::string group_;
   std::optional<FlightReader> reader_;
+  std::optional<HeldMemory> holder_;  // where the job has one: this agent sees it end
   Medians medians_;
   StackLines stack_lines_;
   pid_t child_ = 0;

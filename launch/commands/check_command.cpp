@@ -201,7 +201,7 @@ class Checks {
 
   Finding memory() const {
     const int64_t rank = memory_of(*plan_, !on_gpu_);
-    const int64_t in_host = on_gpu_ ? plan_->copy + plan_->stats.peak_of(MemoryUse::kInHost) : rank;
+    const int64_t in_host = on_gpu_ ? plan_->copy + plan_->in_memory + plan_->stats.peak_of(MemoryUse::kInHost) : rank;
     Finding found{str(bytes_text(rank), here_ == 1 ? " for the rank" : str(" for each of ", here_, " ranks"))};
     if (on_gpu_) {
       const int64_t there = device_backend().properties(0).memory_bytes;

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -26,6 +27,7 @@
 #include "launch/cluster/batch.h"
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
+#include "launch/cluster/memory_holder.h"
 #include "launch/cluster/process_view.h"
 #include "launch/cluster/restart.h"
 #include "launch/commands/command_line.h"
@@ -257,6 +259,12 @@ class LaunchedJob {
         policy_(restarts_of(a)) {
     options_.next_signal = [this] { return signal_for_ranks(); };
     options_.decided = [this](const Diagnosis& v, int64_t last_step) { decide(v, last_step); };
+    if (target_.settings && target_.settings->recovery.from == RecoveryOptions::From::kMemory) {
+      const std::string other = other_machine(place_.hosts);
+      holders_.emplace(other.empty() ? other : local_address_towards(other), options_.patience.silence);
+      options_.exported.emplace_back(kMemoryHolder);
+      options_.environment.emplace_back(kMemoryHolder, holders_->environment());
+    }
     if (target_.settings) options_.view = [this](const std::vector<RankView>& ranks) { show(ranks); };
     prepare(target_.command);
   }
@@ -447,6 +455,7 @@ class LaunchedJob {
   const Allocation allocation_;
   const double ends_;  // by --time; negative: no limit
   AttemptOptions options_;
+  std::optional<MemoryHolders> holders_;  // where recovery.from is memory
   AbsentMachines absent_;
   std::set<std::string> faulty_;  // machines that compute wrongly, which never come back
   RestartPolicy policy_;

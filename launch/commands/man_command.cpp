@@ -18,6 +18,7 @@ constexpr Item kEnvironment[] = {
      "ways of the GPU part that no card has decided yet, as words: split_k, fast_attention and others"},
     {"NCCL_WIN_ENABLE", "0: GPUs do not reach each other's memory directly"},
     {"LOCKSTEP_ATTEMPT", "which start of a job this is, from 1: selects faults of chaos.faults"},
+    {"LOCKSTEP_MEMORY", "set by launch for its ranks, with recovery.from: memory: the process that holds the state"},
     {"LOCKSTEP_PROGRESS", "off: no progress display"},
     {"TMPDIR", "where `lockstep prove --resume` saves"}};
 constexpr Item kFiles[] = {{"config.yaml", "the resolved configuration"},

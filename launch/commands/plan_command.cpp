@@ -59,12 +59,16 @@ std::string table(const std::vector<StepPlan>& plans) {
   if (plans.back().stats.peak_of(MemoryUse::kInHost) > 0) shown.push_back(MemoryUse::kInHost);
   std::vector<std::vector<std::string>> rows{{"level", "group"}};
   for (MemoryUse use : shown) rows[0].emplace_back(use == MemoryUse::kInHost ? "in host" : to_text(use));
-  rows[0].insert(rows[0].end(), {"peak", "saved copy", "sent/step"});
+  const bool in_memory = plans.back().in_memory > 0;
+  rows[0].insert(rows[0].end(), {"peak", "saved copy"});
+  if (in_memory) rows[0].emplace_back("in memory");
+  rows[0].emplace_back("sent/step");
   for (const StepPlan& p : plans) {
     rows.push_back({std::string(to_text(p.level)), str(p.group)});
     for (MemoryUse use : shown) rows.back().push_back(bytes_text(p.stats.peak_of(use)));
     rows.back().push_back(bytes_text(device_peak(p.stats)));
     rows.back().push_back(bytes_text(p.copy));
+    if (in_memory) rows.back().push_back(bytes_text(p.in_memory));
     rows.back().push_back(bytes_text(p.wire));
   }
   return text_table(rows);
@@ -296,6 +300,7 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
                       {"steps", settings->train.steps}};
       add_memory(line, p.stats, p.wire);
       line.emplace_back("checkpoint_copy_bytes", p.copy);
+      if (p.in_memory > 0) line.emplace_back("recovery_bytes", p.in_memory);
       line.emplace_back("gradient_copy_bytes", p.gradient);
       if (limit > 0) line.emplace_back("fits", fits(p, *settings, limit));
       if (!times.empty()) {

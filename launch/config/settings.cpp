@@ -131,6 +131,18 @@ std::vector<Field> fields(CheckpointOptions& o) {
           .at_least(0)
           .without_effect_on_math()};
 }
+std::vector<Field> fields(RecoveryOptions& o) {
+  using From = RecoveryOptions::From;
+  return {enum_field("from", o.from, {{"disk", From::kDisk}, {"memory", From::kMemory}},
+                     "where `lockstep launch` finds the state to go on from after a failure: disk: in the newest "
+                     "checkpoint; memory: also in that of the last steps, which each machine keeps in memory, two "
+                     "copies of what its ranks hold")
+              .without_effect_on_math(),
+          field("every", o.every, "with recovery.from: memory: keep the state after every N-th step")
+              .with_unit("steps")
+              .at_least(1)
+              .without_effect_on_math()};
+}
 std::vector<Field> fields(ComputeOptions& o) {
   return {field("threads", o.threads, "compute threads of each rank; 0: this machine's cores divided by its ranks")
               .with_range(0, 1024)
@@ -301,6 +313,7 @@ void bind_all(Settings& s, const App& app, bool keys_only) {
   s.config.bind("", comm_fields(s));
   s.config.bind("", fields(s.device));
   s.config.bind("checkpoint", fields(s.checkpoint));
+  s.config.bind("recovery", fields(s.recovery));
   s.config.bind("compute", fields(s.compute));
   s.config.bind("verify", fields(s.verify));
   s.config.bind("init", fields(s.init));

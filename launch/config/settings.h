@@ -56,6 +56,11 @@ struct CheckpointOptions {
   int64_t keep_every = 0;
   int64_t keep_best = 0;
 };
+struct RecoveryOptions {
+  enum class From : uint8_t { kDisk, kMemory };
+  From from = From::kDisk;
+  int64_t every = 1;
+};
 struct ComputeOptions {
   int64_t threads = 0;
 };
@@ -92,6 +97,7 @@ std::vector<Field> fields(RunOptions& o);
 std::vector<Field> fields(TrainOptions& o);
 std::vector<Field> fields(BatchOptions& o);
 std::vector<Field> fields(CheckpointOptions& o);
+std::vector<Field> fields(RecoveryOptions& o);
 std::vector<Field> fields(ComputeOptions& o);
 std::vector<Field> fields(VerifyOptions& o);
 std::vector<Field> fields(InitOptions& o);
@@ -107,6 +113,7 @@ struct Settings {
   TrainOptions train;
   BatchOptions batch;
   CheckpointOptions checkpoint;
+  RecoveryOptions recovery;
   ComputeOptions compute;
   VerifyOptions verify;
   InitOptions init;

@@ -33,6 +33,8 @@ Run::Run(const Settings& settings, const Datasets& data, Communicator& comm, con
       trainer_(settings, data, comm) {
   open_directory(options);
   require_validation();
+  if (settings_.recovery.from == RecoveryOptions::From::kMemory)
+    recovery_ = std::make_unique<MemoryRecovery>(settings_, comm_, trainer_);
   const bool resumed = options.resume && resume_newest(options.at_most);
   choose_best();
   fail_together(comm_, [&] {  // only now, so that a refused resume does not change the run
@@ -41,6 +43,7 @@ Run::Run(const Settings& settings, const Datasets& data, Communicator& comm, con
     dir_->write_config(settings_.config.dump_yaml());
   });
   if (!resumed && !settings_.init.from.empty()) trainer_.load_initial();
+  if (recovery_) recovery_->begin(info());
   if (!chaos_.empty()) trainer_.set_chaos(&chaos_);
   if (comm_.rank() == 0) warn_of_settings(), say_of_data(settings_, data);
   saves_ = std::make_unique<RunSaves>(settings_, comm_, trainer_, [this](int64_t step) { chaos_.before_write(step); });
@@ -84,10 +87,31 @@ void Run::choose_best() {
   validation_ = by;
 }
 
+// In memory, or on disk where that is newer.
+std::optional<Checkpoint> Run::newest(int64_t at_most) {
+  std::optional<Checkpoint> in_memory;
+  if (recovery_) in_memory = recovery_->newest(at_most);
+  if (!in_memory) return newest_whole(comm_, settings_.run.dir, at_most);
+  const int64_t step = in_memory->info.step;
+  int64_t newer = 0;  // checkpoints on disk
+  if (comm_.rank() == 0)
+    for (const std::string& path : list_checkpoints(settings_.run.dir))
+      if (const int64_t there = step_of_checkpoint(path); there > step && there <= at_most) ++newer;
+  if (all_gather_values(comm_, newer, "checkpoints")[0] == 0) return in_memory;
+  auto on_disk = newest_whole(comm_, settings_.run.dir, at_most);
+  return on_disk && on_disk->info.step > step ? std::move(on_disk) : std::move(in_memory);
+}
+
+CheckpointInfo Run::info() const {
+  CheckpointInfo info = trainer_.info();
+  info.validation = validation_;
+  return info;
+}
+
 // Returns false if there is no checkpoint yet.
 bool Run::resume_newest(int64_t at_most) {
   const int64_t limit = at_most < 0 ? std::numeric_limits<int64_t>::max() : at_most;
-  const auto found = newest_whole(comm_, settings_.run.dir, limit);
+  const auto found = newest(limit);
   if (found) {
     fail_together(comm_, [&] { trainer_.resume(*found); });
     validation_ = found->info.validation;
@@ -202,6 +226,7 @@ void Run::after_step(const StepReport& r) {
     log_info(text);
     if (!e.warning.empty()) log_warning(str("step ", r.step, ": validation: ", e.warning));
   }
+  if (recovery_ && !ends && recovery_->after(r.step) && no_steps_in_progress()) recovery_->write(info());
 }
 
 EvalReport Run::evaluate(int64_t step) {
@@ -234,7 +259,8 @@ bool Run::out_of_patience() const {
 // Code that reads the state after a step needs that step to be the last one started.
 bool Run::may_start() const {
   const int64_t launched = trainer_.steps_started();
-  const bool looked_at = measures_after(launched) || saves_->after(launched);
+  const bool looked_at =
+      measures_after(launched) || saves_->after(launched) || (recovery_ && recovery_->after(launched));
   return trainer_.may_start() && launched < end() && (no_steps_in_progress() || !looked_at);
 }
 

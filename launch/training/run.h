@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "launch/artifacts/run_dir.h"
 #include "launch/training/chaos.h"
+#include "launch/training/memory_recovery.h"
 #include "launch/training/run_observer.h"
 #include "launch/training/run_saves.h"
 #include "launch/training/trainer.h"
@@ -52,6 +54,8 @@ class Run {
   void require_validation();
   void choose_best();
   bool resume_newest(int64_t at_most);
+  std::optional<Checkpoint> newest(int64_t at_most);
+  CheckpointInfo info() const;  // of the trainer, with what the run knows
   void require_space() const;
   void warn_of_settings() const;
   void say_nothing_is_left() const;
@@ -81,6 +85,7 @@ class Run {
   Trainer trainer_;
   std::unique_ptr<RunDir> dir_;  // on rank 0
   std::unique_ptr<RunSaves> saves_;
+  std::unique_ptr<MemoryRecovery> recovery_;             // where recovery.from is memory
   std::vector<std::unique_ptr<RunObserver>> observers_;  // on rank 0
   BucketSizeAdvice waits_;
   int64_t timed_ = 0;

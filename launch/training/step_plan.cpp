@@ -63,6 +63,14 @@ void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks, 
   int64_t copy = 0;
   for (const StateEntry& e : trainer.entries_to_save()) copy += e.data.numel() * size_of(DType::kFloat32);
   plan.copy = std::max(plan.copy, copy);
+  if (settings.recovery.from == RecoveryOptions::From::kMemory) {
+    std::vector<int> machine_of;
+    for (int r = 0; r < ranks; ++r) machine_of.push_back(machine_ranks > 0 ? r / machine_ranks : 0);
+    int64_t state = 0;
+    for (const StateEntry& e : trainer.entries_of_machine(machine_of))
+      state += e.data.numel() * size_of(DType::kFloat32);
+    plan.in_memory = std::max(plan.in_memory, 2 * state);
+  }
   if (rank != 0) return;
   plan.stats = allocator_stats(device);
   for (const StateEntry& e : trainer.state()) {
@@ -137,6 +145,8 @@ std::vector<Metric> try_build(const Settings& settings, const Datasets& data, in
   return trainer.placed().metrics();
 }
 
-int64_t memory_of(const StepPlan& plan, bool on_cpu) { return device_peak(plan.stats) + (on_cpu ? plan.copy : 0); }
+int64_t memory_of(const StepPlan& plan, bool on_cpu) {
+  return device_peak(plan.stats) + (on_cpu ? plan.copy + plan.in_memory : 0);
+}
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@ struct StepPlan {
   AllocatorStats stats;  // of rank 0
   int64_t wire = 0;      // the most bytes that a planned rank sends in a step
   int64_t copy = 0;      // the most bytes that a planned rank saves; a copy stays in host memory from the first save on
+  int64_t in_memory = 0;   // the most bytes of host memory that a planned rank writes with recovery.from: memory
   int64_t checkpoint = 0;  // bytes of the tensors of a whole checkpoint
   int64_t gradient = 0;    // bytes of the gradients of all parameters once, in fp32
 };

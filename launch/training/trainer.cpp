@@ -388,4 +388,19 @@ std::vector<StateEntry> Trainer::entries_to_save() const {
   return cut_for_rank(state(), replica.index, replica.size);
 }
 
+std::vector<StateEntry> Trainer::entries_of_machine(const std::vector<int>& machine_of) const {
+  check_at_rest("the state is written to memory");
+  const Mesh& mesh = parallel_.mesh();
+  const auto machine = [&](int replica) {
+    return machine_of[static_cast<size_t>(mesh.rank_of(replica, mesh.shard_of(mesh.data().index)))];
+  };
+  int index = 0, size = 0;
+  for (int r = 0; r < mesh.replica().size; ++r) {
+    if (machine(r) != machine(mesh.replica().index)) continue;
+    if (r < mesh.replica().index) ++index;
+    ++size;
+  }
+  return cut_for_rank(state(), index, size);
+}
+
 }  // namespace lockstep

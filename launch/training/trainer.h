@@ -76,6 +76,9 @@ class Trainer {
   // What this rank writes to a checkpoint, beside info(): together the ranks' cover the state once. Views of memory
   // that the next step changes.
   std::vector<StateEntry> entries_to_save() const;
+  // Where every machine keeps all that its ranks hold: this rank's share of that, since ranks of a machine that hold
+  // the same divide it. `machine_of`: by rank.
+  std::vector<StateEntry> entries_of_machine(const std::vector<int>& machine_of) const;
 
   // Parameters and moments that this rank holds, by name and slice; the memory is the run's own.
   std::vector<StateEntry> state() const;

@@ -1,0 +1,176 @@
+#include "launch/cluster/memory_holder.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstring>
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include "core/base/host.h"
+#include "core/base/system_call.h"
+#include "launch/cluster/child_process.h"
+#include "launch/cluster/control.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kStart = 10;         // seconds until a holder must be ready
+constexpr double kOtherStarts = 2;    // and until one that another agent has started is
+constexpr size_t kMostFiles = 65536;  // that it keeps
+
+struct Place {
+  std::string name, address;
+  double silence = 10;
+};
+
+Place place_of_environment() {
+  const char* given = std::getenv(kMemoryHolder);
+  Place p;
+  std::istringstream words(given ? given : "");
+  require(bool(words >> p.name >> p.address >> p.silence), ExitCode::kUsage,
+          "`lockstep agent` is started by `lockstep launch` only");
+  return p;
+}
+
+// A machine that is gone closes no connection: it is asked for a sign of life, and counts as gone after twice the time
+// that the launcher gives a machine.
+void watch_machine_of(const Descriptor& launcher, double silence) {
+  const int yes = 1, idle = std::max(1, static_cast<int>(silence)), every = std::max(1, idle / 4), times = 4;
+  ::setsockopt(launcher.number(), SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+  ::setsockopt(launcher.number(), IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  ::setsockopt(launcher.number(), IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
+  ::setsockopt(launcher.number(), IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+}
+
+bool is_of_this_user(const Descriptor& peer) {
+  ucred who{};
+  socklen_t length = sizeof who;
+  return ::getsockopt(peer.number(), SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 &&
+         (who.uid == ::geteuid() || who.uid == 0);
+}
+
+class MemoryHolder {
+ public:
+  MemoryHolder(Descriptor listener, Descriptor launcher)
+      : listener_(std::move(listener)), launcher_(std::move(launcher)), id_(random_secret()) {}
+
+  void run() {
+    for (;;) {
+      std::vector<pollfd> all{{launcher_.number(), POLLIN, 0}, {listener_.number(), POLLIN, 0}};
+      for (const Descriptor& p : peers_) all.push_back({p.number(), POLLIN, 0});
+      if (::poll(all.data(), all.size(), -1) < 0) continue;
+      if (all[0].revents != 0 && launcher_is_gone()) return;
+      for (size_t i = peers_.size(); i-- > 0;)
+        if (all[2 + i].revents != 0 && !serve(peers_[i])) peers_.erase(peers_.begin() + static_cast<ptrdiff_t>(i));
+      if (all[1].revents == 0) continue;
+      Descriptor peer(::accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC));
+      const timeval limit{1, 0};  // a rank that reads no answer, as one that is stopped, must not stop the others
+      if (!peer || !is_of_this_user(peer)) continue;
+      ::setsockopt(peer.number(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+      peers_.push_back(std::move(peer));
+    }
+  }
+
+ private:
+  bool launcher_is_gone() const {
+    char ignored[64];
+    const ssize_t n = ::recv(launcher_.number(), ignored, sizeof ignored, MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+  }
+
+  // Returns false where the peer is gone.
+  bool serve(const Descriptor& peer) {
+    std::string text;
+    Descriptor file;
+    if (!receive_message(peer.number(), text, file)) return false;
+    if (text == "id") return send_message(peer.number(), id_);
+    if (text == "all") {
+      for (const auto& [name, held] : files_)
+        if (!send_message(peer.number(), name, held.number())) return false;
+      return send_message(peer.number(), "end");
+    }
+    if (text.starts_with("put ") && file && files_.size() < kMostFiles)
+      files_.insert_or_assign(text.substr(4), std::move(file));
+    else if (text.starts_with("drop ")) files_.erase(text.substr(5));
+    else return false;
+    return send_message(peer.number(), "done");
+  }
+
+  Descriptor listener_, launcher_;
+  const std::string id_;
+  std::vector<Descriptor> peers_;
+  std::map<std::string, Descriptor> files_;
+};
+
+// This process alone goes on: nothing of who started it stays open, and no signal of theirs reaches it.
+void become_independent(Descriptor& listener, Descriptor& launcher) {
+  ::setsid();
+  for (int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE}) std::signal(s, SIG_IGN);
+  (void)!::chdir("/");
+  const int nowhere = ::open("/dev/null", O_RDWR);
+  for (int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nowhere, standard);
+  const int most = static_cast<int>(::sysconf(_SC_OPEN_MAX));
+  for (int i = 3; i < std::min(most, 1 << 16); ++i)
+    if (i != listener.number() && i != launcher.number()) ::close(i);
+}
+
+}  // namespace
+
+MemoryHolders::MemoryHolders(const std::string& other, double silence) {
+  const std::string own = other.empty() ? str("unix:@lockstep-", random_secret()) : str("tcp:", other);
+  const std::string address = listen_on(own, listener_);
+  environment_ = str("lockstep-memory-", random_secret(), " ", address, " ", silence);
+}
+
+std::optional<HeldMemory> memory_holder_of_machine() {
+  const std::string name = memory_holder_name();
+  if (name.empty()) return {};
+  try {
+    return HeldMemory::connect(name, 0);
+  } catch (const Error&) {  // there is none yet
+  }
+  const pid_t child = start_child({.command = {program_path(), "agent", "--hold"},
+                                   .output = STDERR_FILENO,
+                                   .errors = STDERR_FILENO,
+                                   .end_with_parent = SIGKILL});
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  return HeldMemory::connect(name, kOtherStarts);
+}
+
+int run_memory_holder() {
+  const Place place = place_of_environment();
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  require(place.name.size() + 1 < sizeof address.sun_path, ExitCode::kUsage, kMemoryHolder, ": '", place.name,
+          "' is too long for the name of a socket");
+  std::memcpy(address.sun_path + 1, place.name.data(), place.name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + place.name.size());
+  Descriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const bool bound = listener && ::bind(listener.number(), reinterpret_cast<const sockaddr*>(&address), length) == 0;
+  if (!bound && errno == EADDRINUSE) return 0;  // another agent of this machine was first
+  require_done(bound, ExitCode::kRankLost, "the memory holder cannot listen on ", host_name());
+  Descriptor launcher = connect_to(place.address, kStart);
+  watch_machine_of(launcher, place.silence);
+  require_done(::listen(listener.number(), 1024) == 0, ExitCode::kRankLost, "the memory holder cannot listen");
+  const pid_t child = ::fork();
+  require_done(child >= 0, ExitCode::kDevice, "cannot start the memory holder");
+  if (child > 0) ::_exit(0);
+  become_independent(listener, launcher);
+  MemoryHolder(std::move(listener), std::move(launcher)).run();
+  ::_exit(0);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,346 @@
+#include "launch/training/memory_recovery.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "core/base/flight_recorder.h"
+#include "core/base/host.h"
+#include "core/base/log.h"
+#include "core/base/trace.h"
+#include "core/state/checkpoint_part.h"
+#include "core/state/manifest.h"
+#include "launch/training/chaos.h"
+#include "launch/world/fail_together.h"
+#include "launch/world/memory_report.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kHolderStarts = 10, kHolderStartsAgain = 2;  // seconds until a holder answers
+constexpr const char* kLabel = "state in memory";
+
+std::string name_of(int64_t generation, int rank) { return str(generation, "/", rank); }
+int64_t generation_of(const std::string& name) { return std::atoll(name.c_str()); }
+
+// Tensors that have elements.
+int64_t count_tensors(const std::vector<StateEntry>& state) {
+  std::set<std::string> names;
+  for (const StateEntry& e : state)
+    if (e.region.shape.numel() > 0) names.insert(e.name);
+  return static_cast<int64_t>(names.size());
+}
+
+bool needs(const StateEntry& e, const StoredSlice& s) {
+  if (e.name != s.name || e.data.numel() == 0) return false;
+  if (e.region == s.region) return !intersect({e.offset, e.end()}, {s.offset, s.offset + s.count}).empty();
+  return intersect(e.region, s.region).numel() > 0;
+}
+
+// What a checkpoint in memory points into.
+struct Memories {
+  std::vector<std::shared_ptr<const void>> mapped;
+  std::vector<Tensor> received;
+};
+
+}  // namespace
+
+// What one rank of an earlier start of the job left.
+struct MemoryRecovery::Share {
+  std::string name;
+  int64_t generation = 0;     // the number of that start
+  int holder = 0, owner = 0;  // whose machine has it, and that machine's first rank
+  std::vector<int64_t> steps;
+  int64_t tensors = 0;
+  std::vector<StoredSlice> slices;
+  const StateMemory* memory = nullptr;  // null: on another machine
+
+  bool has(int64_t step) const { return std::find(steps.begin(), steps.end(), step) != steps.end(); }
+};
+
+// A stretch of the state, and whose it is.
+struct MemoryRecovery::Found {
+  StoredSlice slice;
+  size_t share = 0, number = 0;  // of the share, the slice that has it
+};
+
+MemoryRecovery::MemoryRecovery(const Settings& settings, Communicator& comm, const Trainer& trainer)
+    : settings_(settings),
+      comm_(comm),
+      trainer_(trainer),
+      generation_(attempt_of_job()),
+      every_(settings.recovery.every) {
+  fail_together(comm_, [&] {
+    const std::string name = memory_holder_name();
+    require(!name.empty(), ExitCode::kConfig, settings_.config.place("recovery.from"),
+            ": memory that outlives the ranks is held for those that `lockstep launch` starts; start the run by that, "
+            "or set recovery.from: disk");
+    holder_ = HeldMemory::connect(name, kHolderStarts);
+  });
+  const std::vector<std::string> ids = all_gather_text(comm_, holder_->id(), kLabel);
+  std::map<std::string, int> numbers;
+  for (const std::string& id : ids)
+    holder_of_.push_back(numbers.emplace(id, static_cast<int>(numbers.size())).first->second);
+}
+
+MemoryRecovery::~MemoryRecovery() = default;
+
+bool MemoryRecovery::leads_machine() const {
+  const int mine = holder_of_[static_cast<size_t>(comm_.rank())];
+  return std::find(holder_of_.begin(), holder_of_.end(), mine) - holder_of_.begin() == comm_.rank();
+}
+
+// Those that all machines have, in the same order on every rank.
+std::vector<MemoryRecovery::Share> MemoryRecovery::gather_shares(int64_t at_most) {
+  std::vector<JsonObject> mine;
+  fail_together(comm_, [&] {
+    for (auto& [name, file] : holder_->all()) try {
+        StateMemory memory(std::move(file));
+        if (leads_machine()) memory.forget_after(at_most);
+        JsonObject line{{"name", name}, {"tensors", memory.tensors()}};
+        const std::vector<int64_t> steps = memory.steps();
+        for (size_t i = 0; i < steps.size(); ++i) line.emplace_back(str("step_", i), steps[i]);
+        line.emplace_back("slices", JsonText{slices_text(memory.slices())});
+        mine.push_back(std::move(line));
+        earlier_.emplace_back(name, std::move(memory));
+      } catch (const Error& e) {
+        log_warning(str("passing over state in memory on ", host_name(), ": ", e.what()));
+      }
+  });
+  const auto texts = all_gather_text(comm_, leads_machine() ? json_list(mine) : std::string(), kLabel);
+  std::vector<Share> out;
+  const int here = holder_of_[static_cast<size_t>(comm_.rank())];
+  for (size_t r = 0; r < texts.size(); ++r) {
+    if (texts[r].empty()) continue;
+    const bool read = visit_json_list(texts[r], [&](JsonObject&& o) {
+      Share s;
+      s.name = json_text(o, "name", kLabel);
+      s.generation = generation_of(s.name);
+      s.holder = holder_of_[r];
+      s.owner = static_cast<int>(r);
+      s.tensors = json_int(o, "tensors", kLabel);
+      for (int i = 0; i < 2; ++i)
+        if (const int64_t step = integer_of(o, str("step_", i), -1); step >= 0) s.steps.push_back(step);
+      s.slices = parse_slices(json_text(o, "slices", kLabel), kLabel);
+      if (s.holder == here)
+        for (const auto& [name, memory] : earlier_)
+          if (name == s.name) s.memory = &memory;
+      out.push_back(std::move(s));
+    });
+    check(read, kLabel, ": what rank ", static_cast<int64_t>(r), " says of it is no list");
+  }
+  return out;
+}
+
+// The state after a step, each element once and from this machine where that has it; nothing where it is not whole.
+std::optional<std::vector<MemoryRecovery::Found>> MemoryRecovery::cover(const std::vector<Share>& shares,
+                                                                        int64_t generation, int64_t step) {
+  std::vector<Found> all;
+  int64_t tensors = 0;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const Share& s = shares[i];
+    if (s.generation != generation || !s.has(step)) continue;
+    tensors = std::max(tensors, s.tensors);
+    for (size_t k = 0; k < s.slices.size(); ++k) all.push_back({s.slices[k], i, k});
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Found& a, const Found& b) {
+    const auto order = place_order(a.slice, b.slice);
+    return order < 0;
+  });
+  std::vector<Found> out;
+  std::vector<StoredSlice> arranged;
+  for (size_t begin = 0, end = 0; begin < all.size(); begin = end) {
+    while (end < all.size() && of_one_region(all[begin].slice, all[end].slice)) ++end;
+    const int64_t elements = all[begin].slice.region.numel();
+    for (int64_t at = 0; at < elements;) {
+      const Found* best = nullptr;
+      const auto end_of = [](const Found& f) { return f.slice.offset + f.slice.count; };
+      const auto here = [&](const Found& f) { return shares[f.share].memory != nullptr; };
+      for (size_t i = begin; i < end && all[i].slice.offset <= at; ++i)
+        if (end_of(all[i]) > at && (!best || (here(all[i]) && !here(*best)) ||
+                                    (here(all[i]) == here(*best) && end_of(all[i]) > end_of(*best))))
+          best = &all[i];
+      if (!best) return {};
+      out.push_back(*best);
+      StoredSlice& piece = out.back().slice;
+      piece.count = end_of(*best) - at;
+      piece.offset = at;
+      piece.part = 0;
+      at += piece.count;
+      arranged.push_back(piece);
+    }
+  }
+  std::set<std::string> names;
+  for (const Found& f : out) names.insert(f.slice.name);
+  if (static_cast<int64_t>(names.size()) != tensors || tensors == 0) return {};
+  try {
+    arrange_slices(arranged, 1, ExitCode::kBadData, kLabel);
+  } catch (const Error&) {
+    return {};
+  }
+  return out;
+}
+
+std::optional<Checkpoint> MemoryRecovery::newest(int64_t at_most) {
+  trace_mark();
+  FlightPhase phase("look for state in memory");
+  const std::vector<Share> shares = gather_shares(at_most);
+  std::set<std::pair<int64_t, int64_t>> states;  // step and generation
+  for (const Share& s : shares)
+    for (int64_t step : s.steps)
+      if (step <= at_most) states.emplace(step, s.generation);
+  for (auto state = states.rbegin(); state != states.rend(); ++state) {
+    const auto found = cover(shares, state->second, state->first);
+    // Whether it is whole does not depend on the rank, which pieces are taken does.
+    if (found) return opened(shares, state->first, *found);
+  }
+  if (comm_.rank() == 0 && !states.empty())
+    log_warning(str("the state in memory after step ", states.rbegin()->first,
+                    " is not whole on the machines that are left: going on from disk"));
+  return {};
+}
+
+Checkpoint MemoryRecovery::opened(const std::vector<Share>& shares, int64_t step, const std::vector<Found>& found) {
+  Checkpoint c;
+  c.dir = str("the state in memory after step ", step);
+  const size_t first =
+      std::min_element(found.begin(), found.end(), [](auto& a, auto& b) { return a.share < b.share; })->share;
+  // Every rank asks the first share of that state, in the order of all shares.
+  const size_t asked = [&] {
+    for (size_t i = 0; i < shares.size(); ++i)
+      if (shares[i].generation == shares[first].generation && shares[i].has(step)) return i;
+    return first;
+  }();
+  std::string text;
+  fail_together(comm_, [&] {
+    if (comm_.rank() == shares[asked].owner) text = info_text(shares[asked].memory->info(step));
+  });
+  c.info = parse_info(broadcast_text(comm_, text, shares[asked].owner, kLabel), c.dir);
+  auto memories = std::make_shared<Memories>();
+  const std::vector<StateEntry> state = trainer_.state();
+  std::map<std::pair<size_t, size_t>, std::vector<size_t>> wanted;  // of other machines: which pieces each slice is for
+  std::map<size_t, std::vector<StoredSlice>> here;
+  for (const Found& f : found) {
+    StoredSlice piece = f.slice;
+    const Share& share = shares[f.share];
+    if (share.memory) {
+      if (!here.count(f.share)) {
+        here[f.share] = share.memory->slices(step);
+        memories->mapped.push_back(share.memory->memory());
+      }
+      const StoredSlice& whole = here[f.share][f.number];
+      piece.values = whole.values + (piece.offset - whole.offset);
+    } else if (std::any_of(state.begin(), state.end(), [&](const StateEntry& e) { return needs(e, piece); })) {
+      wanted[{f.share, f.number}].push_back(c.slices.size());
+    }
+    c.slices.push_back(std::move(piece));
+  }
+  std::string asks;
+  for (const auto& [place, pieces] : wanted) asks += str(place.first, " ", place.second, " ");
+  const auto asked_by = all_gather_text(comm_, asks, kLabel);
+  for (size_t r = 0; r < asked_by.size(); ++r) {
+    std::istringstream list(asked_by[r]);
+    for (size_t share = 0, number = 0; list >> share >> number;) {
+      const Share& s = shares[share];
+      const int to = static_cast<int>(r);
+      const StoredSlice& slice = s.slices[number];
+      if (comm_.rank() == s.owner) {
+        const std::vector<StoredSlice> mine = s.memory->slices(step);
+        const auto lent = std::make_shared<Storage>(Device{}, slice.count * static_cast<int64_t>(sizeof(float)),
+                                                    const_cast<float*>(mine[number].values),
+                                                    std::const_pointer_cast<void>(s.memory->memory()));
+        comm_.send(Tensor::view_of(lent, 0, {slice.count}, DType::kFloat32), to, kLabel).finish();
+      } else if (comm_.rank() == to) {
+        Tensor buffer = Tensor::unallocated({slice.count}, DType::kFloat32, Device{});
+        buffer.allocate();
+        comm_.receive(buffer, s.owner, kLabel).finish();
+        const auto* values = static_cast<const float*>(buffer.read());
+        for (size_t piece : wanted.at({share, number}))
+          c.slices[piece].values = values + (c.slices[piece].offset - slice.offset);
+        memories->received.push_back(std::move(buffer));
+      }
+    }
+  }
+  arrange_slices(c.slices, 1, ExitCode::kInternal, c.dir);
+  c.memory = memories;
+  return c;
+}
+
+std::vector<StateEntry> MemoryRecovery::entries() const { return trainer_.entries_of_machine(holder_of_); }
+
+// Of all ranks of this machine together.
+void MemoryRecovery::require_memory(int64_t bytes) const {
+  const std::vector<int64_t> all = all_gather_values(comm_, bytes, kLabel);
+  fail_together(comm_, [&] {
+    int64_t needed = 0;
+    for (size_t r = 0; r < all.size(); ++r)
+      if (holder_of_[r] == holder_of_[static_cast<size_t>(comm_.rank())]) needed += all[r];
+    const int64_t there = available_memory();
+    require(there == 0 || needed <= there, ExitCode::kDevice, settings_.config.place("recovery.from"),
+            ": the state of two steps takes ", bytes_text(needed), " of the memory of ", host_name(), ", where ",
+            bytes_text(there), " are free; use more machines, or set recovery.from: disk");
+  });
+}
+
+void MemoryRecovery::begin(const CheckpointInfo& info) {
+  trace_mark();
+  const std::vector<StateEntry> share = entries();
+  const int64_t tensors = count_tensors(trainer_.state());
+  // What the last start wrote, if this rank's share is the same: the newest such.
+  auto best = earlier_.end();
+  for (auto e = earlier_.begin(); e != earlier_.end() && !share.empty(); ++e) {
+    const auto rank = [&](const auto& one) {
+      const std::vector<int64_t> steps = one.second.steps();
+      return std::pair(std::find(steps.begin(), steps.end(), info.step) != steps.end(), generation_of(one.first));
+    };
+    if (e->second.has_room_for(share, tensors, info) && (best == earlier_.end() || rank(*e) > rank(*best))) best = e;
+  }
+  std::optional<StateMemory> taken;
+  if (best != earlier_.end()) taken = std::move(best->second);
+  std::vector<std::string> names;
+  for (const auto& [name, memory] : earlier_) names.push_back(name);
+  earlier_.clear();
+  require_memory(taken ? 0 : StateMemory::bytes_of(share, info));
+  fail_together(comm_, [&] {
+    if (taken) {
+      memory_ = std::move(taken);
+      memory_->count();
+      memory_->forget_after(info.step);
+    } else {
+      memory_.emplace(share, tensors, info);
+    }
+    const std::vector<int64_t> there = memory_->steps();
+    if (std::find(there.begin(), there.end(), info.step) == there.end()) memory_->write(share, info);
+    holder_->put(name_of(generation_, comm_.rank()), memory_->file());
+  });
+  // From here on this state is whole on all machines, and the earlier ones' memory is free.
+  fail_together(comm_, [&] {
+    if (!leads_machine()) return;
+    for (const std::string& name : names)
+      if (generation_of(name) != generation_) holder_->drop(name);
+  });
+}
+
+void MemoryRecovery::write(const CheckpointInfo& info) {
+  FlightPhase phase("state to memory");
+  if (holder_->lost()) hand_over();
+  memory_->write(entries(), info);
+}
+
+// To a holder that was started in the place of one that ended. What this rank has written is still here.
+void MemoryRecovery::hand_over() {
+  try {
+    holder_ = HeldMemory::connect(memory_holder_name(), says_lost_ ? 0 : kHolderStartsAgain);
+    holder_->put(name_of(generation_, comm_.rank()), memory_->file());
+    log_info(str("rank ", comm_.rank(), ": the process that holds the state in memory on ", host_name(),
+                 " had ended; another one has it now"));
+    says_lost_ = false;
+  } catch (const Error& e) {
+    if (!std::exchange(says_lost_, true))
+      log_warning(str(e.what(), "; until it is there again, a failure goes back to the last checkpoint on disk"));
+  }
+}
+
+}  // namespace lockstep

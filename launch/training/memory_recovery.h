@@ -1,0 +1,61 @@
+// MemoryRecovery: the state of a run's last two steps, in memory that outlives its ranks (recovery.from: memory). Each
+// rank writes a share of it after every step; ranks of a machine that hold the same state divide it, so that each
+// machine has all that its ranks hold. When the job starts again, its ranks load the newest state that all shares
+// together have whole: from their own machine, and what that does not have from others. Owned by the run; borrows
+// communicator and trainer.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "launch/artifacts/state_memory.h"
+#include "launch/config/settings.h"
+#include "launch/training/trainer.h"
+#include "launch/world/held_memory.h"
+
+namespace lockstep {
+
+class MemoryRecovery {
+ public:
+  // Collective. Throws ExitCode::kConfig where no launcher started the memory holders, kRankLost where this machine's
+  // does not answer.
+  MemoryRecovery(const Settings& settings, Communicator& comm, const Trainer& trainer);
+  MemoryRecovery(const MemoryRecovery&) = delete;
+  ~MemoryRecovery();
+
+  // The newest state up to step `at_most` that is whole, from earlier starts of the job; nothing where there is none.
+  // It is what a checkpoint on disk would be, but for its files. Collective.
+  std::optional<Checkpoint> newest(int64_t at_most);
+  // The trainer's state, at `info.step`, is where this run begins: memory for this rank's share of it, in place of what
+  // newest() looked through. Throws ExitCode::kDevice where a machine has not so much memory. Collective.
+  void begin(const CheckpointInfo& info);
+  bool after(int64_t step) const { return step % every_ == 0; }
+  // The trainer's state is now that of info.step. Never waits for other ranks.
+  void write(const CheckpointInfo& info);
+
+ private:
+  struct Share;
+  struct Found;
+  bool leads_machine() const;
+  std::vector<Share> gather_shares(int64_t at_most);
+  static std::optional<std::vector<Found>> cover(const std::vector<Share>& shares, int64_t generation, int64_t step);
+  Checkpoint opened(const std::vector<Share>& shares, int64_t step, const std::vector<Found>& found);
+  std::vector<StateEntry> entries() const;
+  void require_memory(int64_t bytes) const;
+  void hand_over();
+
+  const Settings& settings_;
+  Communicator& comm_;
+  const Trainer& trainer_;
+  const int64_t generation_, every_;  // generation: the number of this start of the job
+  std::optional<HeldMemory> holder_;
+  std::vector<int> holder_of_;                                // by rank, numbered in the order of their first ranks
+  std::vector<std::pair<std::string, StateMemory>> earlier_;  // this machine's, by name
+  std::optional<StateMemory> memory_;
+  bool says_lost_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+// Memory that outlives the ranks: a process of its own on each machine, the memory holder (launch/cluster/
+// memory_holder.h), holds the descriptors of files in memory that ranks hand to it, and hands them to the ranks of the
+// job's next start. HeldMemory is a rank's connection to it; used by one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/plain_file.h"
+
+namespace lockstep {
+
+// Environment by which the launcher says how the holder is called: "NAME ADDRESS SECONDS", its name as a socket, secret
+// as whoever knows it reads the state; where it finds the launcher, whose end is its own; after how long without an
+// answer of the launcher's machine that has ended, too.
+inline constexpr char kMemoryHolder[] = "LOCKSTEP_MEMORY";
+std::string memory_holder_name();  // of the environment's; empty: none is meant
+
+class HeldMemory {
+ public:
+  // Waits at most `seconds` for the holder of this machine. Throws ExitCode::kRankLost where there is none.
+  static HeldMemory connect(const std::string& name, double seconds);
+
+  const std::string& id() const { return id_; }  // of the holder: one for each machine
+  // The holder has the file from now on, in the place of one of that name. Throws kRankLost where the holder is gone,
+  // as the following do.
+  void put(const std::string& name, const Descriptor& file);
+  std::vector<std::pair<std::string, Descriptor>> all();
+  void drop(const std::string& name);
+  // Has the holder ended?
+  bool lost() const;
+  int number() const { return socket_.number(); }
+
+ private:
+  explicit HeldMemory(Descriptor socket) : socket_(std::move(socket)) {}
+  std::string ask(const std::string& what, const Descriptor& file);
+
+  Descriptor socket_;
+  std::string id_;
+};
+
+// One message of at most 4 KiB, with a descriptor or none; for both ends of the connection. Returns false with errno
+// set where the other end is gone (errno 0: it closed) or does not answer within its time.
+bool send_message(int socket, std::string_view text, int file = -1);
+bool receive_message(int socket, std::string& text, Descriptor& file);
+
+}  // namespace lockstep

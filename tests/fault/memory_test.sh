@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# recovery.from: memory on four machines (tests/fault/common.sh) with one rank each: KILLS processes are killed at random, of ranks, agents,
+# mpirun, memory holders and whole machines, also while the run comes back, at sharding levels none, optimizer, parameters and 2x2. The
+# digest is that of an undisturbed run, a step at most is repeated after the death of a process, nothing is read from disk where the state
+# is in memory, nothing is left. Prints the seconds from each verdict to the first new step. Usage: memory_test.sh LOCKSTEP MPIRUN [KILLS [SEED]]
+# shellcheck source=tests/fault/common.sh
+. "$(dirname "$0")/common.sh" "${@:1:2}"
+kills=${3:-40} seed=${4:-${LOCKSTEP_SEED:-1}}
+nodes_up
+make_inputs
+per_kill=6 # steps between kills, at least
+steps=$((kills / 4 * 14 + 30))
+keys=(text.yaml "train.steps=$steps" checkpoint.every=0 recovery.from=memory launch.silence=3 comm.deadline=20)
+slow=(chaos.enabled=true 'chaos.faults=[{kind: slow, step: 1, rank: 0, seconds: 0.05, attempt: 0}]')
+succeeds "undisturbed" lockstep train "${keys[@]}" recovery.from=disk run.dir=plain
+wanted=$(digest plain)
+launch() { on n1 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$binary" launch --hostfile "$work/hostfile" --interface eth0 --remote-shell "$work/remote" "$@"; }
+of_node() { # NODE 'REGEXP': its processes with such command lines
+  local p
+  for p in $(processes "$1"); do
+    if tr '\0' ' ' 2>/dev/null <"/proc/$p/cmdline" | grep -qE "$2"; then echo "$p"; fi
+  done
+}
+left() { for i in 1 2 3 4; do programs "n$i"; done; }
+
+mapfile -t random < <(numbers "$((kills * 4 + 8))" 32768 "$seed")
+i=0 total=0
+declare -A count
+: >times
+for level in "none 0" "optimizer 0" "parameters 0" "parameters 2"; do
+  read -r name group <<<"$level"
+  layout="level $name$([ "$group" = 0 ] || echo ", groups of $group")"
+  rm -rf run
+  launch --restarts 100000 -- train "${keys[@]}" "${slow[@]}" "sharding.level=$name" "sharding.group=$group" run.dir=run >out 2>err &
+  pid=$!
+  next=1
+  for ((n = 0; n < kills / 4; ++n)); do
+    until [ "$(done_steps run)" -ge "$next" ] 2>/dev/null || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
+    if ! kill -0 "$pid" 2>/dev/null; then break; fi
+    last=$(done_steps run) starts=$(grep -c '^attempt' err)
+    node=$((random[i] % 4 + 1)) other=$((random[i] % 3 + 2)) kind=$((random[i + 1] % 6)) # n1 has the launcher
+    i=$((i + 2))
+    comes_back=1
+    case $kind in
+      0 | 1) what="rank" && victim=$(rank_on "n$node") ;;
+      2) what="agent" && victim=$(of_node "n$node" '^[^ ]*lockstep agent -- ') ;;
+      3) what="mpirun" && victim=$(of_node n1 "^$mpirun_program ") ;;
+      4) what="holder" && victim=$(of_node "n$node" '^[^ ]*lockstep agent --hold') && comes_back=0 ;;
+      5) what="machine" && victim=$(processes "n$other") && if [ "$name" = parameters ] && [ "$group" = 0 ]; then what="rank" victim=$(rank_on "n$node"); fi ;;
+    esac
+    if [ "$kind" = 5 ] && [ "$name" = optimizer ]; then what="rank" victim=$(rank_on "n$node"); fi # its moments are nowhere else
+    # shellcheck disable=SC2086  # numbers
+    kill -KILL $victim 2>/dev/null || continue
+    count[$what]=$((${count[$what]:-0} + 1)) total=$((total + 1))
+    next=$((last + per_kill))
+    if [ "$comes_back" -eq 0 ]; then continue; fi
+    until [ "$(grep -c '^attempt' err)" -gt "$starts" ] || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
+    begun=$(seconds)
+    if [ $((random[i] % 5)) -eq 0 ]; then # once more, while it comes back
+      sleep "0.$((random[i + 1] % 9))"
+      victim=$(rank_on "n$node")
+      # shellcheck disable=SC2086  # numbers
+      if [ -n "$victim" ] && kill -KILL $victim 2>/dev/null; then count[while it comes back]=$((${count[while it comes back]:-0} + 1)) total=$((total + 1)); fi
+    fi
+    until [ "$(done_steps run)" -gt "$((last + 1))" ] 2>/dev/null || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
+    echo "$(since "$begun") $what" >>times
+  done
+  code=0
+  wait "$pid" || code=$?
+  expect "$layout: exit 0" test "$code" -eq 0
+  same "$layout: the digest" "$wanted" "$(digest run)"
+  same "$layout: each step once" "$steps" "$(grep -c '"loss"' run/metrics.jsonl)"
+  same "$layout: starts that went on from disk" 0 "$(grep -cE '^rank 0: resumed .*/checkpoints/|starting from the beginning|going on from disk' err || true)"
+  most=$(sed -nE 's/^rank 0: .*metrics.jsonl: ([0-9]+) lines? removed.*/\1/p' err | sort -n | tail -n 1)
+  expect "$layout: repeats a step at most, not ${most:-0}" test "${most:-0}" -le 1
+  for ((t = 0; t < 20; ++t)); do if [ -z "$(left)" ]; then break; fi; sleep 0.2; done
+  same "$layout: processes left at the end" "none" "$(left | grep . || echo none)"
+  echo "$layout: $(grep -c '^attempt' err) restarts, $(grep -c '^rank 0: resumed the state in memory' err) from memory; $(grep -E 'goodput [0-9]+%' err | tail -n 1 | sed 's/^rank 0: //')"
+done
+for what in "${!count[@]}"; do echo "  ${count[$what]} times killed: $what"; done | sort
+sort -n times | awk '{ t[NR] = $1 } END { if (NR) printf "%d kills in all; from the next attempt to the first new step: median %.1f s, worst %.1f s\n", '"$total"', t[int((NR + 1) / 2)], t[NR] }'
+worst=$(sort -n times | tail -n 1 | cut -d ' ' -f 1)
+expect "the worst return takes 15 s at most, not ${worst:-?}" awk -v t="${worst:-99}" 'BEGIN { exit !(t <= 15) }'
+
+# Where a machine takes the only copy with it, the newest checkpoint on disk is what is left, and the log says so.
+rm -rf run
+keys=(text.yaml train.steps=60 checkpoint.every=5 recovery.from=memory launch.silence=3)
+launch --restarts 2 -- train "${keys[@]}" "${slow[@]}" sharding.level=parameters run.dir=run >out 2>err &
+pid=$!
+until_step run 13
+# shellcheck disable=SC2046  # numbers
+kill -KILL $(processes n3)
+code=0
+wait "$pid" || code=$?
+expect "no copy: exit 0" test "$code" -eq 0
+expect "no copy: says so" grep -qE 'the state in memory after step [0-9]+ is not whole on the machines that are left: going on from disk' err
+expect "no copy: from disk" grep -qE 'resumed .*/checkpoints/step-' err
+succeeds "undisturbed, as long" lockstep train "${keys[@]}" recovery.from=disk run.dir=short
+same "no copy: the digest" "$(digest short)" "$(digest run)"
+finish

@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# recovery.from: memory: after the death of ranks, agents, mpirun or the process that holds the memory, the run goes on from the last step
+# that was done, without a checkpoint on disk, with the bits of an undisturbed run; nothing is left at its end.
+# Usage: memory_recovery_test.sh LOCKSTEP MPIRUN
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$@"
+with_mpi || exit 0
+export ASAN_OPTIONS=$no_leak_check
+make_inputs
+keys=(text.yaml train.steps=40 checkpoint.every=0 recovery.from=memory)
+slow='chaos.faults=[{kind: slow, step: 1, rank: 0, seconds: 0.05, attempt: 0}]'
+
+succeeds "undisturbed" lockstep train text.yaml train.steps=40 run.dir=plain
+wanted=$(digest plain)
+succeeds "undisturbed, with averages" lockstep train text.yaml train.steps=40 optim.ema=0.9 run.dir=averaged
+averaged=$(digest averaged)
+
+# Memory holders of this test's jobs, by the name of the folder they were started in.
+holders() {
+  local p
+  for p in $(pgrep -f "^[^ ]*lockstep agent --hold"); do
+    if grep -qzx "PWD=$work" "/proc/$p/environ" 2>/dev/null; then echo "$p"; fi
+  done
+}
+nothing_held() { # WHAT SECONDS
+  local end=$((SECONDS + $2))
+  while [ -n "$(holders)" ] && [ "$SECONDS" -le "$end" ]; do sleep 0.05; done
+  same "$1: memory holders left" "none" "$(holders | grep . || echo none)"
+}
+# Each failure repeated one step at most: of the steps that were done then, and of where the next start went on.
+repeats_little() { # WHAT
+  local most
+  most=$(sed -nE 's/^rank 0: .*metrics.jsonl: ([0-9]+) lines? removed.*/\1/p' err | sort -n | tail -n 1)
+  expect "$1: repeats a step at most, and not ${most:-0}" test "${most:-0}" -le 1
+}
+came_back() { # WHAT STARTS: of the run that has ended
+  expect "$1: exit 0" test "$code" -eq 0
+  same "$1: the digest" "$wanted" "$(digest run)"
+  same "$1: each step once" 40 "$(grep -c '"loss"' run/metrics.jsonl)"
+  same "$1: from memory" "$2" "$(grep -c '^rank 0: resumed the state in memory after step' err || true)"
+  repeats_little "$1"
+  nothing_held "$1" 2
+}
+disturbed() { # WHAT RANKS DISTURBANCE KEY...
+  started run 12 -n "$2" --restarts 3 -- train "${keys[@]}" chaos.enabled=true "$slow" "${@:4}" run.dir=run
+  "$3"
+  ended
+}
+rank_killed() { kill -KILL "$(rank_of 1)"; }
+agent_killed() { kill -KILL "$(awk '/^PPid:/ { print $2 }' "/proc/$(rank_of 1)/status")"; }
+mpirun_killed() { pkill -KILL -f "^$mpirun_program .*$work/" || pkill -KILL -P "$(pgrep -P "$pid" | head -n 1)"; }
+holder_killed() { # and then, when another one has the memory, a rank
+  # shellcheck disable=SC2046  # numbers
+  kill -KILL $(holders)
+  until [ "$(grep -c 'another one has it now' err)" -eq 2 ] || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
+  rank_killed
+}
+both_killed() { # at once: then there is nothing left in memory
+  # shellcheck disable=SC2046  # numbers
+  kill -KILL $(holders) "$(rank_of 0)" "$(rank_of 1)"
+}
+
+for level in none optimizer gradients parameters; do
+  disturbed "a rank dies at level $level" 2 rank_killed "sharding.level=$level"
+  came_back "a rank dies at level $level" 1
+done
+disturbed "a rank of two replicas of two shards dies" 4 rank_killed sharding.level=parameters sharding.group=2 optim.ema=0.9
+wanted=$averaged came_back "a rank of two replicas of two shards dies" 1
+disturbed "an agent dies" 2 agent_killed
+came_back "an agent dies" 1
+disturbed "mpirun dies" 2 mpirun_killed
+came_back "mpirun dies" 1
+disturbed "the holder dies, then a rank" 2 holder_killed
+came_back "the holder dies, then a rank" 1
+
+disturbed "holder and ranks die at once" 2 both_killed
+expect "holder and ranks die at once: exit 0" test "$code" -eq 0
+same "holder and ranks die at once: the digest" "$wanted" "$(digest run)"
+expect "holder and ranks die at once: from the beginning" grep -q 'holds no checkpoint yet: starting from the beginning' err
+nothing_held "holder and ranks die at once" 2
+
+# Ranks that die while they come back, at the first step of an attempt.
+rm -rf run
+run "$binary" launch --mpirun "$mpirun_program" -n 2 --restarts 4 -- train "${keys[@]}" run.dir=run chaos.enabled=true \
+  'chaos.faults=[{kind: kill, step: 20, rank: 1}, {kind: kill, step: 20, rank: 0, attempt: 2}, {kind: kill, step: 21, rank: 1, attempt: 3}]'
+came_back "ranks that die while they come back" 3
+
+# A newer checkpoint on disk is taken, and so is what is in memory where it is newer.
+rm -rf run
+run "$binary" launch --mpirun "$mpirun_program" -n 2 --restarts 4 -- train "${keys[@]}" checkpoint.every=10 run.dir=run chaos.enabled=true \
+  'chaos.faults=[{kind: kill, step: 26, rank: 1}]'
+came_back "with checkpoints" 1
+expect "with checkpoints: from the last step" grep -q 'resumed the state in memory after step 25' err
+
+# Every third step alone.
+rm -rf run
+run "$binary" launch --mpirun "$mpirun_program" -n 2 --restarts 4 -- train "${keys[@]}" recovery.every=3 run.dir=run chaos.enabled=true \
+  'chaos.faults=[{kind: kill, step: 21, rank: 1}]'
+same "every third step: the digest" "$wanted" "$(digest run)"
+expect "every third step: from that" grep -q 'resumed the state in memory after step 18' err
+
+# What ends the launcher ends the holder.
+started run 5 -n 2 -- train "${keys[@]}" train.steps=100000 run.dir=run
+expect "there is one holder" test "$(holders | wc -l)" -eq 1
+# shellcheck disable=SC2046  # numbers
+expect "it ignores signals" kill -TERM $(holders)
+sleep 0.2
+expect "it goes on" test "$(holders | wc -l)" -eq 1
+kill -KILL "$pid"
+nothing_held "the launcher is killed" 3
+ended
+started run 5 -n 2 -- train "${keys[@]}" train.steps=100000 run.dir=run
+kill -TERM "$pid"
+ended
+same "asked to stop: exit" 75 "$code"
+nothing_held "asked to stop" 3
+
+refuses "without a launcher" 78 "(rank 0: )?.*recovery.from: memory that outlives the ranks is held for those that .lockstep launch. starts" \
+  lockstep train "${keys[@]}" run.dir=alone
+finish

@@ -1,0 +1,150 @@
+#include "launch/artifacts/state_memory.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/device/allocator.h"
+
+namespace lockstep {
+namespace {
+
+Descriptor again(const StateMemory& memory) { return Descriptor(::dup(memory.file().number())); }
+
+std::vector<StateEntry> entries(float value) {
+  std::vector<StateEntry> out;
+  out.push_back({"parameters/a", Shape{3, 5}, 0, Tensor::full({15}, value)});
+  out.push_back({"adamw.m/a", Shape{3, 5}, 0, Tensor::full({15}, value + 1)});
+  out.push_back({"parameters/big", Shape{1 << 20}, 1 << 18, Tensor::full({1 << 19}, value + 2)});
+  return out;
+}
+
+CheckpointInfo info(int64_t step) {
+  CheckpointInfo i;
+  i.step = step;
+  i.epoch = 2;
+  i.position = 3 * step;
+  i.updates = step;
+  i.validation.best = 1.0 / 3;
+  i.validation.best_step = step;
+  i.dataset = "0123";
+  i.math_text = "model:\n  name: gpt\n";
+  i.config = "seed: 1\n";
+  i.vocabulary = std::string(100'000, 'v');
+  i.input = {4};
+  i.classes = 7;
+  return i;
+}
+
+void expect_values(const StateMemory& memory, int64_t step, float value) {
+  const std::vector<StoredSlice> slices = memory.slices(step);
+  ASSERT_EQ(slices.size(), 3u);
+  EXPECT_EQ(slices[2].offset, 1 << 18);
+  float add = 0;
+  for (const StoredSlice& s : slices) {
+    for (int64_t k : {int64_t{0}, s.count / 2, s.count - 1}) EXPECT_EQ(s.values[k], value + add) << s.name << " " << k;
+    add += 1;
+  }
+}
+
+TEST(StateMemory, HasTheLastTwoStates) {
+  StateMemory memory(entries(0), 3, info(0));
+  EXPECT_TRUE(memory.steps().empty());
+  for (int64_t step : {0, 1, 2}) memory.write(entries(10.0f * static_cast<float>(step)), info(step));
+  const StateMemory read(again(memory));
+  EXPECT_EQ(read.steps(), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(read.tensors(), 3);
+  expect_values(read, 1, 10);
+  expect_values(read, 2, 20);
+  const CheckpointInfo i = read.info(2);
+  EXPECT_EQ(i.step, 2);
+  EXPECT_EQ(i.position, 6);
+  EXPECT_EQ(i.validation.best, 1.0 / 3);
+  EXPECT_EQ(i.vocabulary, info(2).vocabulary);
+  EXPECT_EQ(i.math_text, info(2).math_text);
+  EXPECT_EQ(i.input, (Shape{4}));
+  EXPECT_THROW(read.info(0), Error);
+}
+
+TEST(StateMemory, WhatIsWrittenByAnotherProcessGoesOn) {
+  StateMemory first(entries(0), 3, info(0));
+  first.write(entries(1), info(5));
+  StateMemory second(again(first));
+  EXPECT_TRUE(second.has_room_for(entries(0), 3, info(5)));
+  EXPECT_FALSE(second.has_room_for(entries(0), 4, info(5)));
+  auto other = entries(0);
+  other.pop_back();
+  EXPECT_FALSE(second.has_room_for(other, 3, info(5)));
+  CheckpointInfo longer = info(6);
+  longer.config += "train: {steps: 3}\n";
+  second.write(entries(2), longer);
+  EXPECT_EQ(second.steps(), (std::vector<int64_t>{5, 6}));
+  EXPECT_EQ(second.info(6).config, longer.config);
+  EXPECT_EQ(second.info(5).config, info(5).config);
+  expect_values(second, 5, 1);
+  second.forget_after(5);
+  EXPECT_EQ(second.steps(), (std::vector<int64_t>{5}));
+  second.write(entries(3), info(6));  // in the place of the one that was forgotten
+  EXPECT_EQ(second.steps(), (std::vector<int64_t>{5, 6}));
+  expect_values(second, 6, 3);
+  second.forget_after(std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(second.steps().size(), 2u);
+}
+
+TEST(StateMemory, IsCountedOnceByItsWriter) {
+  const int64_t before = allocator_stats().in_use(MemoryUse::kInHost);
+  {
+    StateMemory memory(entries(0), 3, info(0));
+    EXPECT_EQ(allocator_stats().in_use(MemoryUse::kInHost) - before, StateMemory::bytes_of(entries(0), info(0)));
+    const StateMemory read(again(memory));
+    EXPECT_EQ(allocator_stats().in_use(MemoryUse::kInHost) - before, StateMemory::bytes_of(entries(0), info(0)));
+  }
+  EXPECT_EQ(allocator_stats().in_use(MemoryUse::kInHost), before);
+}
+
+TEST(StateMemory, WhatIsNoneIsRefused) {
+  const auto refused = [](const Descriptor& file) {
+    try {
+      StateMemory memory(Descriptor(::dup(file.number())));
+    } catch (const Error& e) {
+      return e.code() == ExitCode::kBadData;
+    }
+    return false;
+  };
+  const Descriptor empty(::memfd_create("empty", MFD_CLOEXEC)), zeros(::memfd_create("zeros", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(zeros.number(), 1 << 20), 0);
+  EXPECT_TRUE(refused(empty));
+  EXPECT_TRUE(refused(zeros));
+  StateMemory memory(entries(0), 3, info(0));
+  memory.write(entries(1), info(1));
+  // Every eight bytes of the header, changed: refused, or read without a fault.
+  for (int64_t at = 0; at < 96; at += 8) {
+    uint64_t before = 0, after = 0xfffffffffffffff0ULL;
+    ASSERT_EQ(::pread(memory.file().number(), &before, 8, at), 8);
+    ASSERT_EQ(::pwrite(memory.file().number(), &after, 8, at), 8);
+    try {
+      const StateMemory read(again(memory));
+      for (int64_t step : read.steps()) read.info(step);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::kBadData) << at;
+    }
+    ASSERT_EQ(::pwrite(memory.file().number(), &before, 8, at), 8);
+  }
+  expect_values(StateMemory(again(memory)), 1, 1);
+}
+
+TEST(StateMemory, MoreThanThereIsIsRefused) {
+  std::vector<StateEntry> all;
+  const Tensor t = Tensor::unallocated({int64_t{1} << 50}, DType::kFloat32);
+  all.push_back({"parameters/a", Shape{int64_t{1} << 50}, 0, t});
+  try {
+    StateMemory memory(all, 1, info(0));
+    FAIL() << "so much memory is there";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kDevice);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
