@@ -60,6 +60,26 @@ std::string earlier_metrics(const std::string& path) {
   return str(path.substr(0, end), ".earlier", end == std::string::npos ? "" : path.substr(end));
 }
 
+std::optional<int64_t> last_recorded_step(const std::string& path) {
+  constexpr int64_t kMost = 1 << 20;  // bytes, of many lines
+  try {
+    const auto file = open_if_there(path);
+    if (!file) return {};
+    const int64_t from = std::max<int64_t>(0, file->size - kMost);
+    std::string text(static_cast<size_t>(file->size - from), '\0');
+    file->read(from, text.data(), file->size - from);
+    for (size_t end = text.rfind('\n'); end != text.npos && end > 0;) {  // what follows the last end is incomplete
+      const size_t before = text.rfind('\n', end - 1);
+      const size_t begin = before == text.npos ? 0 : before + 1;
+      if (const auto step = step_of(text.substr(begin, end - begin))) return step;
+      end = before;
+    }
+    return 0;
+  } catch (const Error&) {
+    return {};  // what is wrong with it is said when the run goes on in it
+  }
+}
+
 MetricsWriter::MetricsWriter(const std::string& path, int64_t keep_through) {
   struct stat st = {};
   if (::lstat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {

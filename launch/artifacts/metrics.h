@@ -16,6 +16,9 @@ namespace lockstep {
 // several lines may have the same step.
 std::string earlier_metrics(const std::string& path);
 
+// The step of the last whole line: 0 where there is none, nothing where there is no such file or it cannot be read.
+std::optional<int64_t> last_recorded_step(const std::string& path);
+
 class MetricsWriter {
  public:
   // Continues the file at `path` after step `keep_through`. Removes later lines (written after the checkpoint that is

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
@@ -66,24 +67,65 @@ class MemoryHolder {
   MemoryHolder(Descriptor listener, Descriptor launcher)
       : listener_(std::move(listener)), launcher_(std::move(launcher)), id_(random_secret()) {}
 
-  void run() {
+  // Never returns: ends this process when the launcher has ended.
+  [[noreturn]] void run() {
     for (;;) {
+      if (!twin_) start_twin();
       std::vector<pollfd> all{{launcher_.number(), POLLIN, 0}, {listener_.number(), POLLIN, 0}};
+      all.push_back({twin_.number(), POLLIN, 0});
+      const size_t first = all.size();
       for (const Descriptor& p : peers_) all.push_back({p.number(), POLLIN, 0});
       if (::poll(all.data(), all.size(), -1) < 0) continue;
-      if (all[0].revents != 0 && launcher_is_gone()) return;
+      if (all[0].revents != 0 && launcher_is_gone()) ::_exit(0);
       for (size_t i = peers_.size(); i-- > 0;)
-        if (all[2 + i].revents != 0 && !serve(peers_[i])) peers_.erase(peers_.begin() + static_cast<ptrdiff_t>(i));
-      if (all[1].revents == 0) continue;
-      Descriptor peer(::accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC));
-      const timeval limit{1, 0};  // a rank that reads no answer, as one that is stopped, must not stop the others
-      if (!peer || !is_of_this_user(peer)) continue;
-      ::setsockopt(peer.number(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-      peers_.push_back(std::move(peer));
+        if (all[first + i].revents != 0 && !serve(peers_[i])) peers_.erase(peers_.begin() + static_cast<ptrdiff_t>(i));
+      if (all[2].revents != 0) twin_ = Descriptor();  // it says nothing: it has ended
+      if (all[1].revents != 0) accept();
     }
   }
 
  private:
+  // The twin: a second process that has all that this one has, and goes on in its place where this one is killed.
+  void start_twin() {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return;
+    twin_ = Descriptor(ends[0]);
+    Descriptor other(ends[1]);
+    limit_answers(twin_);
+    if (::fork() != 0) return;
+    twin_ = std::move(other);
+    other = Descriptor();  // the holder's end, whose closing this process must see
+    peers_.clear();
+    while (follow()) continue;
+    twin_ = Descriptor();  // from here on this process is the holder
+  }
+
+  // The twin does what the holder did. Returns false once that has ended.
+  bool follow() {
+    std::array<pollfd, 2> all{{{twin_.number(), POLLIN, 0}, {launcher_.number(), POLLIN, 0}}};
+    if (::poll(all.data(), all.size(), -1) < 0) return true;
+    if (all[1].revents != 0 && launcher_is_gone()) ::_exit(0);
+    if (all[0].revents == 0) return true;
+    std::string text;
+    Descriptor file;
+    if (!receive_message(twin_.number(), text, file)) return false;
+    change(text, std::move(file));
+    return true;
+  }
+
+  void accept() {
+    Descriptor peer(::accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!peer || !is_of_this_user(peer)) return;
+    limit_answers(peer);
+    peers_.push_back(std::move(peer));
+  }
+
+  // A rank that reads no answer, as one that is stopped, must not stop the others.
+  static void limit_answers(const Descriptor& peer) {
+    const timeval limit{1, 0};
+    ::setsockopt(peer.number(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  }
+
   bool launcher_is_gone() const {
     char ignored[64];
     const ssize_t n = ::recv(launcher_.number(), ignored, sizeof ignored, MSG_DONTWAIT);
@@ -101,14 +143,20 @@ class MemoryHolder {
         if (!send_message(peer.number(), name, held.number())) return false;
       return send_message(peer.number(), "end");
     }
+    // The twin has it before the rank hears so.
+    if (twin_ && !send_message(twin_.number(), text, file.number())) twin_ = Descriptor();
+    return change(text, std::move(file)) && send_message(peer.number(), "done");
+  }
+
+  bool change(const std::string& text, Descriptor file) {
     if (text.starts_with("put ") && file && files_.size() < kMostFiles)
       files_.insert_or_assign(text.substr(4), std::move(file));
     else if (text.starts_with("drop ")) files_.erase(text.substr(5));
     else return false;
-    return send_message(peer.number(), "done");
+    return true;
   }
 
-  Descriptor listener_, launcher_;
+  Descriptor listener_, launcher_, twin_;
   const std::string id_;
   std::vector<Descriptor> peers_;
   std::map<std::string, Descriptor> files_;
@@ -117,7 +165,7 @@ class MemoryHolder {
 // This process alone goes on: nothing of who started it stays open, and no signal of theirs reaches it.
 void become_independent(Descriptor& listener, Descriptor& launcher) {
   ::setsid();
-  for (int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE}) std::signal(s, SIG_IGN);
+  for (int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE, SIGCHLD}) std::signal(s, SIG_IGN);
   (void)!::chdir("/");
   const int nowhere = ::open("/dev/null", O_RDWR);
   for (int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nowhere, standard);
@@ -170,7 +218,6 @@ int run_memory_holder() {
   if (child > 0) ::_exit(0);
   become_independent(listener, launcher);
   MemoryHolder(std::move(listener), std::move(launcher)).run();
-  ::_exit(0);
 }
 
 }  // namespace lockstep

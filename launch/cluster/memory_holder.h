@@ -1,7 +1,8 @@
 // The memory holder: a process on each machine of a job with recovery.from: memory, which keeps the files in memory
 // that ranks hand to it (launch/world/held_memory.h) while ranks, agents and mpirun end and start again. It belongs to
 // the launcher alone: it ends when that does, at once where the launcher's connection closes, and within a bounded time
-// where its machine is gone; the memory is then the system's again, as no name of it exists. Run as `lockstep agent
+// where its machine is gone; the memory is then the system's again, as no name of it exists. It is
+// two processes that have the same: where one is killed the other goes on, and starts another. Run as `lockstep agent
 // --hold`, by agents.
 #pragma once
 

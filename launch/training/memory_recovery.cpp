@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <tuple>
 #include <utility>
 
 #include "core/base/flight_recorder.h"
@@ -183,21 +184,21 @@ std::optional<std::vector<MemoryRecovery::Found>> MemoryRecovery::cover(const st
   return out;
 }
 
-std::optional<Checkpoint> MemoryRecovery::newest(int64_t at_most) {
+std::optional<Checkpoint> MemoryRecovery::newest(int64_t at_most, int64_t recorded) {
   trace_mark();
   FlightPhase phase("look for state in memory");
   const std::vector<Share> shares = gather_shares(at_most);
-  std::set<std::pair<int64_t, int64_t>> states;  // step and generation
+  std::set<std::tuple<bool, int64_t, int64_t>> states;  // whether it is recorded, step, generation
   for (const Share& s : shares)
     for (int64_t step : s.steps)
-      if (step <= at_most) states.emplace(step, s.generation);
+      if (step <= at_most) states.emplace(step <= recorded, step, s.generation);
+  // Whether a state is whole does not depend on the rank, which pieces are taken does.
   for (auto state = states.rbegin(); state != states.rend(); ++state) {
-    const auto found = cover(shares, state->second, state->first);
-    // Whether it is whole does not depend on the rank, which pieces are taken does.
-    if (found) return opened(shares, state->first, *found);
+    const auto [is_recorded, step, generation] = *state;
+    if (const auto found = cover(shares, generation, step)) return opened(shares, step, *found);
   }
   if (comm_.rank() == 0 && !states.empty())
-    log_warning(str("the state in memory after step ", states.rbegin()->first,
+    log_warning(str("the state in memory after step ", std::get<1>(*states.rbegin()),
                     " is not whole on the machines that are left: going on from disk"));
   return {};
 }

@@ -26,9 +26,10 @@ class MemoryRecovery {
   MemoryRecovery(const MemoryRecovery&) = delete;
   ~MemoryRecovery();
 
-  // The newest state up to step `at_most` that is whole, from earlier starts of the job; nothing where there is none.
-  // It is what a checkpoint on disk would be, but for its files. Collective.
-  std::optional<Checkpoint> newest(int64_t at_most);
+  // The newest state up to step `at_most` that is whole, from earlier starts of the job; one after step `recorded` only
+  // where no earlier one is. Nothing where there is none. It is what a checkpoint on disk would be, but for its files.
+  // Collective.
+  std::optional<Checkpoint> newest(int64_t at_most, int64_t recorded);
   // The trainer's state, at `info.step`, is where this run begins: memory for this rank's share of it, in place of what
   // newest() looked through. Throws ExitCode::kDevice where a machine has not so much memory. Collective.
   void begin(const CheckpointInfo& info);

@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "launch/artifacts/goodput.h"
+#include "launch/artifacts/metrics.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/artifacts/shared_folder.h"
 #include "launch/artifacts/text_table.h"
@@ -90,7 +91,13 @@ void Run::choose_best() {
 // In memory, or on disk where that is newer.
 std::optional<Checkpoint> Run::newest(int64_t at_most) {
   std::optional<Checkpoint> in_memory;
-  if (recovery_) in_memory = recovery_->newest(at_most);
+  if (recovery_) {
+    // Other ranks may have done a step that rank 0 died in: its line of the metrics would be missing.
+    constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+    const int64_t recorded =
+        comm_.rank() == 0 ? last_recorded_step(RunPaths{settings_.run.dir}.metrics()).value_or(kAny) : 0;
+    in_memory = recovery_->newest(at_most, all_gather_values(comm_, recorded, "metrics")[0]);
+  }
   if (!in_memory) return newest_whole(comm_, settings_.run.dir, at_most);
   const int64_t step = in_memory->info.step;
   int64_t newer = 0;  // checkpoints on disk

@@ -30,27 +30,29 @@ declare -A count
 for level in "none 0" "optimizer 0" "parameters 0" "parameters 2"; do
   read -r name group <<<"$level"
   layout="level $name$([ "$group" = 0 ] || echo ", groups of $group")"
-  rm -rf run
-  launch --restarts 100000 -- train "${keys[@]}" "${slow[@]}" "sharding.level=$name" "sharding.group=$group" run.dir=run >out 2>err &
+  rm -rf run err
+  launch --restarts 100000 -- train "${keys[@]}" "${slow[@]}" "sharding.level=$name" "sharding.group=$group" run.dir=run >out 2>>err &
   pid=$!
   next=1
   for ((n = 0; n < kills / 4; ++n)); do
     until [ "$(done_steps run)" -ge "$next" ] 2>/dev/null || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
     if ! kill -0 "$pid" 2>/dev/null; then break; fi
-    last=$(done_steps run) starts=$(grep -c '^attempt' err)
+    last=$(done_steps run) starts=$(grep -c '^attempt' err || true)
     node=$((random[i] % 4 + 1)) other=$((random[i] % 3 + 2)) kind=$((random[i + 1] % 6)) # n1 has the launcher
     i=$((i + 2))
     comes_back=1
     case $kind in
       0 | 1) what="rank" && victim=$(rank_on "n$node") ;;
       2) what="agent" && victim=$(of_node "n$node" '^[^ ]*lockstep agent -- ') ;;
-      3) what="mpirun" && victim=$(of_node n1 "^$mpirun_program ") ;;
-      4) what="holder" && victim=$(of_node "n$node" '^[^ ]*lockstep agent --hold') && comes_back=0 ;;
+      3) what="mpirun" && victim=$(of_node n1 '^([^ ]*/)?mpirun ') ;;
+      4) what="holder" && victim=$(of_node "n$node" '^[^ ]*lockstep agent --hold' | shuf -n 1) && comes_back=0 ;; # of two
       5) what="machine" && victim=$(processes "n$other") && if [ "$name" = parameters ] && [ "$group" = 0 ]; then what="rank" victim=$(rank_on "n$node"); fi ;;
     esac
     if [ "$kind" = 5 ] && [ "$name" = optimizer ]; then what="rank" victim=$(rank_on "n$node"); fi # its moments are nowhere else
+    if [ -z "$victim" ]; then continue; fi
     # shellcheck disable=SC2086  # numbers
-    kill -KILL $victim 2>/dev/null || continue
+    kill -KILL $victim 2>/dev/null || true
+    echo "killed after step $last: $what, n$node or n$other" >>err
     count[$what]=$((${count[$what]:-0} + 1)) total=$((total + 1))
     next=$((last + per_kill))
     if [ "$comes_back" -eq 0 ]; then continue; fi
@@ -60,7 +62,7 @@ for level in "none 0" "optimizer 0" "parameters 0" "parameters 2"; do
       sleep "0.$((random[i + 1] % 9))"
       victim=$(rank_on "n$node")
       # shellcheck disable=SC2086  # numbers
-      if [ -n "$victim" ] && kill -KILL $victim 2>/dev/null; then count[while it comes back]=$((${count[while it comes back]:-0} + 1)) total=$((total + 1)); fi
+      if [ -n "$victim" ] && kill -KILL $victim 2>/dev/null; then echo "killed: rank on n$node while it comes back" >>err && count[while it comes back]=$((${count[while it comes back]:-0} + 1)) total=$((total + 1)); fi
     fi
     until [ "$(done_steps run)" -gt "$((last + 1))" ] 2>/dev/null || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
     echo "$(since "$begun") $what" >>times
@@ -75,7 +77,8 @@ for level in "none 0" "optimizer 0" "parameters 0" "parameters 2"; do
   expect "$layout: repeats a step at most, not ${most:-0}" test "${most:-0}" -le 1
   for ((t = 0; t < 20; ++t)); do if [ -z "$(left)" ]; then break; fi; sleep 0.2; done
   same "$layout: processes left at the end" "none" "$(left | grep . || echo none)"
-  echo "$layout: $(grep -c '^attempt' err) restarts, $(grep -c '^rank 0: resumed the state in memory' err) from memory; $(grep -E 'goodput [0-9]+%' err | tail -n 1 | sed 's/^rank 0: //')"
+  if [ "$failed" -ne 0 ]; then cat err; fi
+  echo "$layout: $(grep -c '^attempt' err || true) restarts, $(grep -c '^rank 0: resumed the state in memory' err || true) from memory; $(grep -E 'goodput [0-9]+%' err | tail -n 1 | sed 's/^rank 0: //')"
 done
 for what in "${!count[@]}"; do echo "  ${count[$what]} times killed: $what"; done | sort
 sort -n times | awk '{ t[NR] = $1 } END { if (NR) printf "%d kills in all; from the next attempt to the first new step: median %.1f s, worst %.1f s\n", '"$total"', t[int((NR + 1) / 2)], t[NR] }'

@@ -49,6 +49,13 @@ disturbed() { # WHAT RANKS DISTURBANCE KEY...
 rank_killed() { kill -KILL "$(rank_of 1)"; }
 agent_killed() { kill -KILL "$(awk '/^PPid:/ { print $2 }' "/proc/$(rank_of 1)/status")"; }
 mpirun_killed() { pkill -KILL -f "^$mpirun_program .*$work/" || pkill -KILL -P "$(pgrep -P "$pid" | head -n 1)"; }
+one_holder_killed() { # of the two processes; then, when the ranks have found the other one, a rank
+  kill -KILL "$(holders | "$1" -n 1)"
+  until [ "$(holders | wc -l)" -eq 2 ] || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
+  kill -KILL "$(holders | "$1" -n 1)" "$(rank_of 1)"
+}
+first_holder_killed() { one_holder_killed head; }
+last_holder_killed() { one_holder_killed tail; }
 holder_killed() { # and then, when another one has the memory, a rank
   # shellcheck disable=SC2046  # numbers
   kill -KILL $(holders)
@@ -70,6 +77,10 @@ disturbed "an agent dies" 2 agent_killed
 came_back "an agent dies" 1
 disturbed "mpirun dies" 2 mpirun_killed
 came_back "mpirun dies" 1
+for which in first last; do
+  disturbed "one process of the holder dies, twice" 2 "${which}_holder_killed"
+  came_back "one process of the holder dies, twice ($which)" 1
+done
 disturbed "the holder dies, then a rank" 2 holder_killed
 came_back "the holder dies, then a rank" 1
 
@@ -101,11 +112,11 @@ expect "every third step: from that" grep -q 'resumed the state in memory after 
 
 # What ends the launcher ends the holder.
 started run 5 -n 2 -- train "${keys[@]}" train.steps=100000 run.dir=run
-expect "there is one holder" test "$(holders | wc -l)" -eq 1
+expect "the holder is two processes" test "$(holders | wc -l)" -eq 2
 # shellcheck disable=SC2046  # numbers
 expect "it ignores signals" kill -TERM $(holders)
 sleep 0.2
-expect "it goes on" test "$(holders | wc -l)" -eq 1
+expect "it goes on" test "$(holders | wc -l)" -eq 2
 kill -KILL "$pid"
 nothing_held "the launcher is killed" 3
 ended
