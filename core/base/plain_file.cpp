@@ -16,6 +16,8 @@ Descriptor::~Descriptor() {
   if (number_ >= 0) ::close(number_);
 }
 
+Descriptor Descriptor::duplicate() const { return Descriptor(::fcntl(number_, F_DUPFD_CLOEXEC, 0)); }
+
 InputFile::InputFile(const std::string& name) : path(name) {
   // Without O_NONBLOCK a FIFO would be waited for.
   descriptor = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));

@@ -20,6 +20,7 @@ class Descriptor {
   ~Descriptor();
   int number() const { return number_; }
   explicit operator bool() const { return number_ >= 0; }
+  Descriptor duplicate() const;  // of the same file; empty, with errno set, where that fails
 
  private:
   int number_;

@@ -11,6 +11,7 @@
 #include "core/base/flight_recorder.h"
 #include "core/base/host.h"
 #include "core/base/trace.h"
+#include "core/kernels/past_caches.h"
 #include "core/state/checkpoint_part.h"
 #include "core/tensor/raw_ops.h"
 #include "launch/artifacts/state_copy.h"
@@ -72,11 +73,14 @@ Saver::~Saver() {
   thread_.join();
 }
 
-void Saver::start(const CheckpointInfo& info, const std::vector<StateEntry>& entries, bool retires) {
+void Saver::start(const CheckpointInfo& info, const std::vector<StateEntry>& entries, bool retires,
+                  std::shared_ptr<const void> held) {
   trace_mark();
   const auto begun = Clock::now();
   finish();
-  copy(entries);
+  held_ = std::move(held);
+  if (held_) entries_ = entries, copied_ = Event();
+  else copy(entries);
   info_ = info;
   info_.ranks = comm_->size();
   retires_ = retires;
@@ -84,8 +88,17 @@ void Saver::start(const CheckpointInfo& info, const std::vector<StateEntry>& ent
   {
     std::lock_guard lock(mutex_);
     busy_ = true;
+    copies_ = !live_.empty();
   }
   changed_.notify_all();
+}
+
+void Saver::let_change() {
+  std::unique_lock lock(mutex_);
+  if (!copies_) return;
+  const auto begun = Clock::now();
+  changed_.wait(lock, [&] { return !copies_; });
+  report_.stall_ms += 1e3 * seconds_since(begun);
 }
 
 void Saver::finish() {
@@ -132,7 +145,13 @@ void Saver::copy(const std::vector<StateEntry>& entries) {
   for (const StateEntry& e : entries) total += e.data.numel();
   reserve(total);
   entries_ = entries;
-  copy_state(entries, buffer_, places_of(entries));
+  // While the next step computes, which leaves the state as it is until its update.
+  const bool beside = current_stream().mode() == Stream::Mode::kInline &&
+                      std::all_of(entries.begin(), entries.end(), [](const StateEntry& e) {
+                        return !e.scales && e.data.dtype() == DType::kFloat32 && e.data.device() == Device{};
+                      });
+  if (beside) live_ = entries;
+  else copy_state(entries, buffer_, places_of(entries));
   int64_t at = 0;
   for (StateEntry& e : entries_) {
     const int64_t n = e.data.numel();
@@ -141,6 +160,20 @@ void Saver::copy(const std::vector<StateEntry>& entries) {
     at += n;
   }
   copied_ = current_stream().record();
+}
+
+// On the saver's thread.
+void Saver::copy_beside() {
+  const TraceSpan span("copy_to_save", buffer_.bytes());
+  for (size_t i = 0; i < live_.size(); ++i)
+    copy_past_caches(static_cast<float*>(entries_[i].data.write()), static_cast<const float*>(live_[i].data.read()),
+                     entries_[i].data.numel());
+  live_.clear();
+  {
+    std::lock_guard lock(mutex_);
+    copies_ = false;
+  }
+  changed_.notify_all();
 }
 
 void Saver::work() {
@@ -221,6 +254,7 @@ void Saver::save() {
   const TraceSpan span("save", buffer_.bytes());
   FlightPhase phase("save");
   const bool first = comm_->rank() == 0;
+  if (!live_.empty()) copy_beside();
   try {
     const std::string pending = pending_checkpoint(checkpoints_, info_.step);
     const auto said = together([&] {
@@ -241,8 +275,9 @@ void Saver::save() {
       if (retires_) retire_checkpoints(checkpoints_, info_.step, retention_);
       return std::string();
     });
-    report_.seconds = seconds_since(begun);
+    held_.reset();
     std::lock_guard lock(mutex_);
+    report_.seconds = seconds_since(begun);
     completed_.push_back(report_);
   } catch (...) {
     const Error error = as_error(std::current_exception());
@@ -252,6 +287,7 @@ void Saver::save() {
                  "; this state is not saved, and earlier checkpoints are kept: resume one of ",
                  "them with a lower optim.lr, or look for the cause with train.anomaly=true");
     failure_.emplace(error.with_message(what));
+    held_.reset();
     if (first) clean_checkpoints(checkpoints_);
   }
 }

@@ -22,7 +22,7 @@ namespace lockstep {
 
 struct SaveReport {
   int64_t step = 0;
-  double stall_ms = 0;  // that training waited: for the previous save, and for the copy
+  double stall_ms = 0;  // that training waited: for the previous save, and for the copy, until this one was complete
   double seconds = 0;   // from the copy until the checkpoint was complete on disk
 };
 
@@ -44,11 +44,14 @@ class Saver {
   // All ranks call start() and finish() at the same points. The error of a failed save is thrown once, on all ranks
   // (fail_together.h), by the next call that waits for it; a failed save leaves no files, and earlier checkpoints stay.
   // Errors: ExitCode::kStorage, kRankLost; kNumeric if the state contains a NaN or an infinity, naming the tensor and
-  // the step. start() waits for the previous save; if that failed, it throws and starts none. Otherwise it copies
-  // `entries`, which later work of the current stream may change, and starts to save them. The entries of all ranks
-  // together cover each tensor once. `retires`: remove older checkpoints that the retention does not keep, once this
-  // one is complete.
-  void start(const CheckpointInfo& info, const std::vector<StateEntry>& entries, bool retires = true);
+  // the step. start() waits for the previous save; if that failed, it throws and starts none. Otherwise it starts to
+  // save `entries`, which together with those of all ranks cover each tensor once. What the current stream queues may
+  // change them once it has copied them; a stream that queues nothing calls let_change() before. With `held` they lie
+  // where nothing changes them as long as that is held, and are not copied. `retires`: remove older checkpoints that
+  // the retention does not keep, once this one is complete.
+  void start(const CheckpointInfo& info, const std::vector<StateEntry>& entries, bool retires = true,
+             std::shared_ptr<const void> held = {});
+  void let_change();  // waits until the entries of the last start() are copied
   void finish();
 
   // This rank's saves that were completed since the last call.
@@ -62,6 +65,7 @@ class Saver {
   void ready(int64_t elements);
   void reserve(int64_t elements);
   void copy(const std::vector<StateEntry>& entries);
+  void copy_beside();
 
   const std::unique_ptr<Communicator> comm_;
   const std::string checkpoints_;
@@ -75,6 +79,8 @@ class Saver {
   bool retires_ = true;
   Tensor buffer_;  // fp32 [n]
   std::vector<StateEntry> entries_;
+  std::vector<StateEntry> live_;  // what the saver's thread has to copy into these
+  std::shared_ptr<const void> held_;
   Event copied_;
   SaveReport report_;
   std::optional<Error> failure_;
@@ -82,7 +88,7 @@ class Saver {
   std::mutex mutex_;  // guards the following members
   std::vector<SaveReport> completed_;
   std::condition_variable changed_;
-  bool busy_ = false, ending_ = false;
+  bool busy_ = false, ending_ = false, copies_ = false;
   std::atomic<bool> give_up_{false};
   std::thread thread_;
 };

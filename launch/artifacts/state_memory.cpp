@@ -51,65 +51,67 @@ bool same_slice(const StoredSlice& a, const StoredSlice& b) {
   return of_one_region(a, b) && a.offset == b.offset && a.count == b.count;
 }
 
+struct Lengths {  // of the two texts of a state, before them
+  int64_t fixed = 0, changing = 0;
+};
+
+std::vector<int64_t> places_of_slices(const std::vector<StoredSlice>& slices) {
+  std::vector<int64_t> out{0};
+  for (const StoredSlice& s : slices) out.push_back(round_up(out.back() + s.count, kAlignment));
+  return out;
+}
+int64_t value_room_of(const std::vector<StoredSlice>& slices) {
+  return round_up(places_of_slices(slices).back(), kPage / static_cast<int64_t>(sizeof(float)));
+}
+
 }  // namespace
 
-// Zeros are no state: steps count from 1 here.
 struct StateMemory::Header {
   uint64_t magic;
   int64_t bytes;       // of the file
   int64_t slice_text;  // bytes
-  int64_t text_room;   // of each state
-  int64_t value_room;  // elements of each state
+  int64_t text_room;   // of each place
+  int64_t value_room;  // elements of each place
   int64_t tensors;
-  struct State {
-    std::atomic<int64_t> step_and_one;
-    int64_t fixed_bytes, changing_bytes;
-  } states[2];
+  int64_t places;
+  std::atomic<int64_t> step_and_one[kMostPlaces];  // zeros are no state
 
   int64_t state_bytes() const { return text_room + value_room * static_cast<int64_t>(sizeof(float)); }
 };
 
-namespace {
-
-struct Extents {
-  std::string slices;
-  int64_t first_state, text_room, value_room, bytes;
-
-  Extents(const std::vector<StateEntry>& entries, const CheckpointInfo& info)
-      : slices(slices_text(slices_of(entries))),
-        first_state(kPage + round_up(static_cast<int64_t>(slices.size()), kPage)),
-        text_room(round_up(static_cast<int64_t>(info_text(info).size()) + kTextRoom, kPage)),
-        value_room(round_up(places_of(entries, kAlignment).back(), kPage / 4)),
-        bytes(first_state + 2 * (text_room + value_room * static_cast<int64_t>(sizeof(float)))) {}
-};
-
-}  // namespace
-
-int64_t StateMemory::bytes_of(const std::vector<StateEntry>& entries, const CheckpointInfo& info) {
-  return Extents(entries, info).bytes;
+int64_t StateMemory::text_room_of(const CheckpointInfo& info) {
+  return round_up(static_cast<int64_t>(sizeof(Lengths) + info_text(info).size()) + kTextRoom, kPage);
 }
 
-StateMemory::StateMemory(const std::vector<StateEntry>& entries, int64_t tensors, const CheckpointInfo& info)
-    : file_(::memfd_create("lockstep-state", MFD_CLOEXEC)) {
+int64_t StateMemory::Content::bytes(int places) const {
+  return kPage + round_up(static_cast<int64_t>(slices_text(slices).size()), kPage) +
+         places * (text_room + value_room_of(slices) * static_cast<int64_t>(sizeof(float)));
+}
+
+StateMemory::StateMemory(const Content& content, int places)
+    : file_(::memfd_create("lockstep-state", MFD_CLOEXEC)), content_(content) {
   static_assert(std::atomic<int64_t>::is_always_lock_free && sizeof(Header) <= kPage);
-  const Extents e(entries, info);
-  const std::string what = str("recovery.from: memory: ", e.bytes, " bytes of memory for the state of two steps");
+  check(places >= 2 && places <= kMostPlaces, "state in memory: ", places, " places");
+  const int64_t bytes = content.bytes(places);
+  const std::string what =
+      str("recovery.from: memory: ", bytes, " bytes of memory for the state of ", places, " steps");
   require_done(bool{file_}, ExitCode::kDevice, what);
   // The system itself would go on taking pages until it kills a process.
   const int64_t there = available_memory();
-  require(there == 0 || e.bytes <= there, ExitCode::kDevice, what, ", and ", there, " are free");
-  const int error = ::ftruncate(file_.number(), e.bytes) == 0 ? ::posix_fallocate(file_.number(), 0, e.bytes) : errno;
+  require(there == 0 || bytes <= there, ExitCode::kDevice, what, ", and ", there, " are free");
+  const int error = ::ftruncate(file_.number(), bytes) == 0 ? ::posix_fallocate(file_.number(), 0, bytes) : errno;
   require(error == 0, ExitCode::kDevice, what, ": ", std::strerror(error));
-  map(e.bytes);
+  map(bytes);
+  const std::string text = slices_text(content.slices);
   Header& h = header();
   h.magic = kMagic;
-  h.bytes = e.bytes;
-  h.slice_text = static_cast<int64_t>(e.slices.size());
-  h.text_room = e.text_room;
-  h.value_room = e.value_room;
-  h.tensors = tensors;
-  std::memcpy(static_cast<char*>(memory_.get()) + kPage, e.slices.data(), e.slices.size());
-  slices_ = slices_of(entries);
+  h.bytes = bytes;
+  h.slice_text = static_cast<int64_t>(text.size());
+  h.text_room = content.text_room;
+  h.value_room = value_room_of(content.slices);
+  h.tensors = content.tensors;
+  h.places = places;
+  std::memcpy(static_cast<char*>(memory_.get()) + kPage, text.data(), text.size());
   find_places();
   count();
 }
@@ -122,11 +124,12 @@ StateMemory::StateMemory(Descriptor file) : file_(std::move(file)) {
   map(bytes);
   const Header& h = header();
   const bool fits = h.magic == kMagic && h.bytes == bytes && h.slice_text >= 0 && h.slice_text <= bytes &&
-                    h.text_room >= 0 && h.text_room <= bytes && h.value_room >= 0 && h.value_room <= bytes / 4 &&
-                    kPage + round_up(h.slice_text, kPage) + 2 * h.state_bytes() == bytes;
+                    h.text_room >= static_cast<int64_t>(sizeof(Lengths)) && h.text_room <= bytes && h.value_room >= 0 &&
+                    h.value_room <= bytes / 4 && h.places >= 2 && h.places <= kMostPlaces &&
+                    kPage + round_up(h.slice_text, kPage) + h.places * h.state_bytes() == bytes;
   require(fits, ExitCode::kBadData, "memory of ", bytes, " bytes is not what this version of lockstep keeps state in");
   const std::string_view text(static_cast<const char*>(memory_.get()) + kPage, static_cast<size_t>(h.slice_text));
-  slices_ = parse_slices(text, "state in memory");
+  content_ = {parse_slices(text, "state in memory"), h.tensors, h.text_room};
   find_places();
   require(places_.back() <= h.value_room, ExitCode::kBadData, "state in memory: has no room for its slices");
 }
@@ -146,86 +149,135 @@ void StateMemory::count() {
 }
 
 void StateMemory::find_places() {
-  places_ = {0};
-  for (const StoredSlice& s : slices_) places_.push_back(round_up(places_.back() + s.count, kAlignment));
+  places_ = places_of_slices(content_.slices);
+  kept_ = std::make_unique<std::array<std::atomic<int>, kMostPlaces>>();
 }
 
 StateMemory::Header& StateMemory::header() const { return *static_cast<Header*>(memory_.get()); }
-int64_t StateMemory::tensors() const { return header().tensors; }
 
 char* StateMemory::text_of(int place) const {
   const Header& h = header();
   return static_cast<char*>(memory_.get()) + kPage + round_up(h.slice_text, kPage) + place * h.state_bytes();
 }
 float* StateMemory::values_of(int place) const { return reinterpret_cast<float*>(text_of(place) + header().text_room); }
+Tensor StateMemory::view(void* from, int64_t elements) const {
+  const int64_t bytes = elements * static_cast<int64_t>(sizeof(float));
+  return Tensor::view_of(std::make_shared<Storage>(Device{}, bytes, from, memory_), 0, {elements}, DType::kFloat32);
+}
 
-bool StateMemory::has_room_for(const std::vector<StateEntry>& entries, int64_t tensors,
-                               const CheckpointInfo& info) const {
-  const auto wanted = slices_of(entries);
-  return tensors == header().tensors &&
-         static_cast<int64_t>(info_text(info).size()) + kTextRoom / 2 <= header().text_room &&
-         std::equal(wanted.begin(), wanted.end(), slices_.begin(), slices_.end(), same_slice);
+bool StateMemory::has_room_for(const Content& content, int places) const {
+  const Header& h = header();
+  return content.tensors == h.tensors && content.text_room <= h.text_room && places == h.places &&
+         std::equal(content.slices.begin(), content.slices.end(), content_.slices.begin(), content_.slices.end(),
+                    same_slice);
+}
+
+int64_t StateMemory::step_in(int place) const {
+  return header().step_and_one[place].load(std::memory_order_acquire) - 1;
+}
+
+int StateMemory::place_of(int64_t step) const {
+  for (int place = 0; step >= 0 && place < header().places; ++place)
+    if (step_in(place) == step) return place;
+  return -1;
+}
+
+// Never that of the newest state.
+int StateMemory::place_to_write() const {
+  int newest = 0, oldest = -1;
+  for (int place = 1; place < header().places; ++place)
+    if (step_in(place) > step_in(newest)) newest = place;
+  for (int place = 0; place < header().places; ++place)
+    if ((place != newest || step_in(place) < 0) && (*kept_)[static_cast<size_t>(place)] == 0 &&
+        (oldest < 0 || step_in(place) < step_in(oldest)))
+      oldest = place;
+  check(oldest >= 0, "state in memory: each of its ", header().places, " places is kept");
+  return oldest;
+}
+
+void StateMemory::keep(int64_t step) {
+  const int place = place_of(step);
+  check(place >= 0, "state in memory: there is none after step ", step, " to be kept");
+  ++(*kept_)[static_cast<size_t>(place)];
+}
+void StateMemory::let_go(int64_t step) {
+  const int place = place_of(step);
+  check(place >= 0, "state in memory: there is none after step ", step, " to let go");
+  --(*kept_)[static_cast<size_t>(place)];
 }
 
 void StateMemory::write(const std::vector<StateEntry>& entries, const CheckpointInfo& info) {
   trace_mark();
   Header& h = header();
-  const auto step_in = [&](int place) { return h.states[place].step_and_one.load(std::memory_order_acquire); };
-  const int place = step_in(0) <= step_in(1) ? 0 : 1;
-  Header::State& state = h.states[place];
-  state.step_and_one.store(0, std::memory_order_seq_cst);
+  const int place = place_to_write();
+  h.step_and_one[place].store(0, std::memory_order_seq_cst);
   if (CheckpointInfo fixed = fixed_part(info); !same_fixed(fixed, fixed_)) {
     fixed_ = std::move(fixed);
     has_fixed_ = {};
   }
+  char* texts = text_of(place) + sizeof(Lengths);
+  const int64_t room = h.text_room - static_cast<int64_t>(sizeof(Lengths));
+  Lengths lengths;
+  std::memcpy(&lengths, text_of(place), sizeof lengths);
   if (!std::exchange(has_fixed_[static_cast<size_t>(place)], true)) {
     const std::string text = info_text(fixed_);
-    state.fixed_bytes = std::min(static_cast<int64_t>(text.size()), h.text_room);
-    std::memcpy(text_of(place), text.data(), static_cast<size_t>(state.fixed_bytes));
+    lengths.fixed = static_cast<int64_t>(text.size());
+    std::memcpy(texts, text.data(), static_cast<size_t>(std::min(lengths.fixed, room)));
   }
   const std::string changing = info_text(changing_part(info));
-  require(state.fixed_bytes + static_cast<int64_t>(changing.size()) <= h.text_room, ExitCode::kInternal,
-          "state in memory: ", state.fixed_bytes + static_cast<int64_t>(changing.size()),
-          " bytes of text in the room of ", h.text_room);
-  std::memcpy(text_of(place) + state.fixed_bytes, changing.data(), changing.size());
-  state.changing_bytes = static_cast<int64_t>(changing.size());
-  const auto room = std::make_shared<Storage>(Device{}, h.value_room * static_cast<int64_t>(sizeof(float)),
-                                              values_of(place), memory_);
-  copy_state(entries, Tensor::view_of(room, 0, {h.value_room}, DType::kFloat32), places_);
+  lengths.changing = static_cast<int64_t>(changing.size());
+  require(lengths.fixed + lengths.changing <= room, ExitCode::kInternal,
+          "state in memory: ", lengths.fixed + lengths.changing, " bytes of text in the room of ", room);
+  std::memcpy(texts + lengths.fixed, changing.data(), changing.size());
+  std::memcpy(text_of(place), &lengths, sizeof lengths);
+  copy_state(entries, view(values_of(place), h.value_room), places_);
   current_stream().synchronize();
-  state.step_and_one.store(info.step + 1, std::memory_order_seq_cst);
+  h.step_and_one[place].store(info.step + 1, std::memory_order_seq_cst);
+}
+
+Tensor StateMemory::bytes_of(int64_t step) const {
+  const int place = place_of(step);
+  check(place >= 0, "state in memory: there is none after step ", step, " to be copied");
+  return view(text_of(place), header().state_bytes() / static_cast<int64_t>(sizeof(float)));
+}
+
+Tensor StateMemory::begin_copy() {
+  copied_to_ = place_to_write();
+  header().step_and_one[copied_to_].store(0, std::memory_order_seq_cst);
+  return view(text_of(copied_to_), header().state_bytes() / static_cast<int64_t>(sizeof(float)));
+}
+
+void StateMemory::end_copy(int64_t step) {
+  header().step_and_one[std::exchange(copied_to_, -1)].store(step + 1, std::memory_order_seq_cst);
 }
 
 void StateMemory::forget_after(int64_t step) {
-  for (Header::State& s : header().states)
-    if (s.step_and_one.load() - 1 > step) s.step_and_one.store(0);
+  for (int place = 0; place < header().places; ++place)
+    if (step_in(place) > step) header().step_and_one[place].store(0);
 }
 
 std::vector<int64_t> StateMemory::steps() const {
   std::vector<int64_t> out;
-  for (const Header::State& s : header().states)
-    if (const int64_t step = s.step_and_one.load(std::memory_order_acquire); step > 0) out.push_back(step - 1);
+  for (int place = 0; place < header().places; ++place)
+    if (const int64_t step = step_in(place); step >= 0) out.push_back(step);
   std::sort(out.begin(), out.end());
   return out;
 }
 
-int StateMemory::place_of(int64_t step) const {
-  for (int place : {0, 1})
-    if (header().states[place].step_and_one.load(std::memory_order_acquire) == step + 1) return place;
-  return -1;
-}
+Tensor StateMemory::values(const StoredSlice& s) const { return view(const_cast<float*>(s.values), s.count); }
 
 CheckpointInfo StateMemory::info(int64_t step) const {
   const int place = place_of(step);
   const std::string where = str("state in memory after step ", step);
   require(place >= 0, ExitCode::kBadData, where, ": is not whole");
-  const Header& h = header();
-  const Header::State& s = h.states[place];
-  require(s.fixed_bytes >= 0 && s.changing_bytes >= 0 && s.fixed_bytes <= h.text_room &&
-              s.changing_bytes <= h.text_room - s.fixed_bytes,
-          ExitCode::kBadData, where, ": its text has no end");
-  const std::string_view text(text_of(place), static_cast<size_t>(s.fixed_bytes + s.changing_bytes));
-  const auto fixed_bytes = static_cast<size_t>(s.fixed_bytes);
+  const int64_t room = header().text_room - static_cast<int64_t>(sizeof(Lengths));
+  Lengths lengths;
+  std::memcpy(&lengths, text_of(place), sizeof lengths);
+  require(
+      lengths.fixed >= 0 && lengths.changing >= 0 && lengths.fixed <= room && lengths.changing <= room - lengths.fixed,
+      ExitCode::kBadData, where, ": its text has no end");
+  const auto fixed_bytes = static_cast<size_t>(lengths.fixed);
+  const std::string_view text(text_of(place) + sizeof(Lengths), fixed_bytes + static_cast<size_t>(lengths.changing));
   const CheckpointInfo fixed = parse_info(text.substr(0, fixed_bytes), where);
   CheckpointInfo out = parse_info(text.substr(fixed_bytes), where);
   require(out.step == step, ExitCode::kBadData, where, ": its text is of step ", out.step);
@@ -239,7 +291,7 @@ CheckpointInfo StateMemory::info(int64_t step) const {
 std::vector<StoredSlice> StateMemory::slices(int64_t step) const {
   const int place = place_of(step);
   require(place >= 0, ExitCode::kBadData, "state in memory after step ", step, ": is not whole");
-  std::vector<StoredSlice> out = slices_;
+  std::vector<StoredSlice> out = content_.slices;
   for (size_t i = 0; i < out.size(); ++i) out[i].values = values_of(place) + places_[i];
   return out;
 }

@@ -1,14 +1,15 @@
-// StateMemory: a share of a run's state after each of its last two steps, in a file in memory that outlives the
-// process: whoever holds its descriptor keeps it (launch/world/held_memory.h). One process writes it, into the place of
-// the older state, which counts no more until the newer one is whole; so a process that ends at any time leaves one
-// whole state at least. Owned by who writes or reads; a value that can be moved.
-//   header     what is here, and for each of the two states the step after which it is; -1: not whole
+// StateMemory: a share of a run's state after each of its last steps, in a file in memory that outlives the process:
+// whoever holds its descriptor keeps it (launch/world/held_memory.h). One process writes it, into the place of the
+// oldest state, which counts no more until the newer one is whole; so a process that ends at any time leaves one whole
+// state at least. Owned by who writes or reads; a value that can be moved.
+//   header     what is here, and for each place the step after which its state is; none while it is not whole
 //   slices     of the share, as slices_text
-//   2 states   each: what the run needs beside its tensors, as two lines of info_text (what never changes, what does),
-//              then the slices' values, fp32
+//   places     each: what the run needs beside its tensors, as two lines of info_text (what never changes, what does)
+//              behind their lengths, then the slices' values, fp32
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,51 +22,73 @@ namespace lockstep {
 
 class StateMemory {
  public:
-  // Room for two states of these entries, reserved at once. `tensors`: how many the whole state has. Throws
-  // ExitCode::kDevice where there is not so much memory.
-  StateMemory(const std::vector<StateEntry>& entries, int64_t tensors, const CheckpointInfo& info);
+  // What is in a file: `slices` of a state that has `tensors` tensors in all, and `text_room` bytes for what the run
+  // needs beside them, as text_room_of() says.
+  struct Content {
+    std::vector<StoredSlice> slices;
+    int64_t tensors = 0, text_room = 0;
+
+    int64_t bytes(int places) const;
+  };
+  static constexpr int kMostPlaces = 6;
+  static int64_t text_room_of(const CheckpointInfo& info);
+
+  // Room for so many states, at least 2, reserved at once. Throws ExitCode::kDevice where there is not so much memory.
+  StateMemory(const Content& content, int places);
   // What another process wrote. Throws kBadData where it is none of these files, kDevice where it cannot be mapped.
   explicit StateMemory(Descriptor file);
   StateMemory(StateMemory&&) noexcept = default;
   StateMemory& operator=(StateMemory&&) noexcept = default;
   ~StateMemory();
 
-  // The bytes of such a file.
-  static int64_t bytes_of(const std::vector<StateEntry>& entries, const CheckpointInfo& info);
-
-  // Makes the entries' values the state after info.step, in the place of the older one. Returns when it is whole.
+  // Makes the entries' values, which are the slices', the state after info.step, in the place of the oldest one that is
+  // not kept. Returns when it is whole.
   void write(const std::vector<StateEntry>& entries, const CheckpointInfo& info);
   // States after a later step count no more.
   void forget_after(int64_t step);
-  // Can write() put these entries here?
-  bool has_room_for(const std::vector<StateEntry>& entries, int64_t tensors, const CheckpointInfo& info) const;
+  // Is this what is here, with so many places?
+  bool has_room_for(const Content& content, int places) const;
+  // The state after a step that is whole stays until it is let go; as often as it is kept. From any thread.
+  void keep(int64_t step);
+  void let_go(int64_t step);
+  bool has(int64_t step) const { return place_of(step) >= 0; }
+  // The same state in another file of this content: what has to be copied, of a state that is whole, and where to; then
+  // that state is whole there. One copy at a time.
+  Tensor bytes_of(int64_t step) const;
+  Tensor begin_copy();
+  void end_copy(int64_t step);
   void count();  // in the census, as this process's; whoever makes one counts it
 
   std::vector<int64_t> steps() const;  // of the states that are whole, ascending
-  int64_t tensors() const;
-  const std::vector<StoredSlice>& slices() const { return slices_; }
+  const Content& content() const { return content_; }
   const Descriptor& file() const { return file_; }
   // Of the state after a step that is whole. The values stay where they are as long as memory() is held.
   CheckpointInfo info(int64_t step) const;
   std::vector<StoredSlice> slices(int64_t step) const;  // with where their values are
+  Tensor values(const StoredSlice& slice) const;        // of such a one, where they are
   std::shared_ptr<const void> memory() const { return memory_; }
 
  private:
   struct Header;
   Header& header() const;
+  int64_t step_in(int place) const;  // -1: no whole state
   int place_of(int64_t step) const;  // -1: it is not here
+  int place_to_write() const;
   char* text_of(int place) const;
   float* values_of(int place) const;
+  Tensor view(void* from, int64_t elements) const;
   void map(int64_t bytes);
   void find_places();
 
   Descriptor file_;
   std::shared_ptr<void> memory_;
   int64_t bytes_ = 0;
-  std::vector<StoredSlice> slices_;
-  std::vector<int64_t> places_;         // of the slices among the values, and the end of all
-  CheckpointInfo fixed_;                // what never changes from step to step, and
-  std::array<bool, 2> has_fixed_ = {};  // whether this process wrote it for each state
+  Content content_;
+  std::vector<int64_t> places_;                   // of the slices among the values, and the end of all
+  CheckpointInfo fixed_;                          // what never changes from step to step, and
+  std::array<bool, kMostPlaces> has_fixed_ = {};  // whether this process wrote it in each place
+  std::unique_ptr<std::array<std::atomic<int>, kMostPlaces>> kept_;
+  int copied_to_ = -1;
   std::shared_ptr<void> counted_;
 };
 

@@ -133,15 +133,22 @@ std::vector<Field> fields(CheckpointOptions& o) {
 }
 std::vector<Field> fields(RecoveryOptions& o) {
   using From = RecoveryOptions::From;
-  return {enum_field("from", o.from, {{"disk", From::kDisk}, {"memory", From::kMemory}},
-                     "where `lockstep launch` finds the state to go on from after a failure: disk: in the newest "
-                     "checkpoint; memory: also in that of the last steps, which each machine keeps in memory, two "
-                     "copies of what its ranks hold")
-              .without_effect_on_math(),
-          field("every", o.every, "with recovery.from: memory: keep the state after every N-th step")
-              .with_unit("steps")
-              .at_least(1)
-              .without_effect_on_math()};
+  return {
+      enum_field("from", o.from, {{"disk", From::kDisk}, {"memory", From::kMemory}},
+                 "where `lockstep launch` finds the state to go on from after a failure: disk: in the newest "
+                 "checkpoint; memory: also in that of the last steps, which each machine keeps in memory, two "
+                 "copies of what its ranks hold")
+          .without_effect_on_math(),
+      field("every", o.every, "with recovery.from: memory: keep the state after every N-th step")
+          .with_unit("steps")
+          .at_least(1)
+          .without_effect_on_math(),
+      field("mirror_every", o.mirror_every,
+            "with recovery.from: memory: after every N-th step, also copy what the ranks of one machine alone hold to "
+            "the next machine, so that the loss of a machine costs N steps; 0: never")
+          .with_unit("steps")
+          .at_least(0)
+          .without_effect_on_math()};
 }
 std::vector<Field> fields(ComputeOptions& o) {
   return {field("threads", o.threads, "compute threads of each rank; 0: this machine's cores divided by its ranks")

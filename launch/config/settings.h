@@ -59,7 +59,7 @@ struct CheckpointOptions {
 struct RecoveryOptions {
   enum class From : uint8_t { kDisk, kMemory };
   From from = From::kDisk;
-  int64_t every = 1;
+  int64_t every = 1, mirror_every = 0;
 };
 struct ComputeOptions {
   int64_t threads = 0;

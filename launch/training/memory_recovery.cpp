@@ -23,7 +23,9 @@ namespace {
 constexpr double kHolderStarts = 10, kHolderStartsAgain = 2;  // seconds until a holder answers
 constexpr const char* kLabel = "state in memory";
 
-std::string name_of(int64_t generation, int rank) { return str(generation, "/", rank); }
+constexpr std::string_view kCopy = " copy";  // ends the name of a share that belongs to a rank of another machine
+
+std::string name_of(int64_t generation, int rank, std::string_view end = {}) { return str(generation, "/", rank, end); }
 int64_t generation_of(const std::string& name) { return std::atoll(name.c_str()); }
 
 // Tensors that have elements.
@@ -38,6 +40,22 @@ bool needs(const StateEntry& e, const StoredSlice& s) {
   if (e.name != s.name || e.data.numel() == 0) return false;
   if (e.region == s.region) return !intersect({e.offset, e.end()}, {s.offset, s.offset + s.count}).empty();
   return intersect(e.region, s.region).numel() > 0;
+}
+
+bool saves_beside_training(const Settings& settings) {
+  const CheckpointOptions& o = settings.checkpoint;
+  return o.every > 0 || o.every_minutes > 0 || o.keep_best > 0;
+}
+
+// Of a rank's share: the newest state, the one that is being written, the one that is being saved; and the last one
+// that is on other machines, and the one that is being sent there.
+int places_of(const Settings& settings, bool mirrors) {
+  return 2 + (saves_beside_training(settings) ? 1 : 0) + (mirrors ? 2 : 0);
+}
+constexpr int kPlacesOfCopy = 2;
+
+StateMemory::Content content_of(const std::vector<StateEntry>& share, const Trainer& trainer) {
+  return {slices_of(share), count_tensors(trainer.state()), StateMemory::text_room_of(trainer.info())};
 }
 
 // What a checkpoint in memory points into.
@@ -100,10 +118,10 @@ std::vector<MemoryRecovery::Share> MemoryRecovery::gather_shares(int64_t at_most
     for (auto& [name, file] : holder_->all()) try {
         StateMemory memory(std::move(file));
         if (leads_machine()) memory.forget_after(at_most);
-        JsonObject line{{"name", name}, {"tensors", memory.tensors()}};
+        JsonObject line{{"name", name}, {"tensors", memory.content().tensors}};
         const std::vector<int64_t> steps = memory.steps();
         for (size_t i = 0; i < steps.size(); ++i) line.emplace_back(str("step_", i), steps[i]);
-        line.emplace_back("slices", JsonText{slices_text(memory.slices())});
+        line.emplace_back("slices", JsonText{slices_text(memory.content().slices)});
         mine.push_back(std::move(line));
         earlier_.emplace_back(name, std::move(memory));
       } catch (const Error& e) {
@@ -122,7 +140,7 @@ std::vector<MemoryRecovery::Share> MemoryRecovery::gather_shares(int64_t at_most
       s.holder = holder_of_[r];
       s.owner = static_cast<int>(r);
       s.tensors = json_int(o, "tensors", kLabel);
-      for (int i = 0; i < 2; ++i)
+      for (int i = 0; i < StateMemory::kMostPlaces; ++i)
         if (const int64_t step = integer_of(o, str("step_", i), -1); step >= 0) s.steps.push_back(step);
       s.slices = parse_slices(json_text(o, "slices", kLabel), kLabel);
       if (s.holder == here)
@@ -271,6 +289,13 @@ Checkpoint MemoryRecovery::opened(const std::vector<Share>& shares, int64_t step
 
 std::vector<StateEntry> MemoryRecovery::entries() const { return trainer_.entries_of_machine(holder_of_); }
 
+int64_t MemoryRecovery::bytes_of(const Settings& settings, const Trainer& trainer, const std::vector<int>& machine_of) {
+  const int machines = 1 + *std::max_element(machine_of.begin(), machine_of.end());
+  const bool mirrors = settings.recovery.mirror_every > 0 && machines > 1 && trainer.replicas(machine_of).machines == 1;
+  const StateMemory::Content content = content_of(trainer.entries_of_machine(machine_of), trainer);
+  return content.bytes(places_of(settings, mirrors)) + (mirrors ? content.bytes(kPlacesOfCopy) : 0);
+}
+
 // Of all ranks of this machine together.
 void MemoryRecovery::require_memory(int64_t bytes) const {
   const std::vector<int64_t> all = all_gather_values(comm_, bytes, kLabel);
@@ -280,42 +305,91 @@ void MemoryRecovery::require_memory(int64_t bytes) const {
       if (holder_of_[r] == holder_of_[static_cast<size_t>(comm_.rank())]) needed += all[r];
     const int64_t there = available_memory();
     require(there == 0 || needed <= there, ExitCode::kDevice, settings_.config.place("recovery.from"),
-            ": the state of two steps takes ", bytes_text(needed), " of the memory of ", host_name(), ", where ",
+            ": the state of the last steps takes ", bytes_text(needed), " of the memory of ", host_name(), ", where ",
             bytes_text(there), " are free; use more machines, or set recovery.from: disk");
   });
+}
+
+// Who keeps a copy of each rank's share: of those that have no replica on another machine.
+std::vector<int> MemoryRecovery::keepers() const {
+  std::vector<int> out = StateMirror::keepers(holder_of_);
+  const bool alone = settings_.recovery.mirror_every > 0 && trainer_.replicas(holder_of_).machines == 1;
+  const std::vector<int64_t> needed = all_gather_values(comm_, alone ? 1 : 0, kLabel);
+  for (size_t r = 0; r < out.size(); ++r)
+    if (needed[r] == 0) out[r] = -1;
+  return out;
+}
+
+// What an earlier start left that can be gone on with: the newest such, best one with the state after `step`.
+std::optional<StateMemory> MemoryRecovery::take_earlier(const StateMemory::Content& content, int places, bool copy,
+                                                        int64_t step) {
+  const auto rank = [&](const auto& one) { return std::pair(one.second.has(step), generation_of(one.first)); };
+  auto best = earlier_.end();
+  for (auto e = earlier_.begin(); e != earlier_.end() && !content.slices.empty(); ++e)
+    if (e->first.ends_with(kCopy) == copy && e->second.has_room_for(content, places) &&
+        (best == earlier_.end() || rank(*e) > rank(*best)))
+      best = e;
+  if (best == earlier_.end()) return {};
+  std::optional<StateMemory> out = std::move(best->second);
+  earlier_.erase(best);
+  out->count();
+  return out;
+}
+
+void MemoryRecovery::put_all() {
+  for (const auto& [name, file] : put_) holder_->put(name, file);
 }
 
 void MemoryRecovery::begin(const CheckpointInfo& info) {
   trace_mark();
   const std::vector<StateEntry> share = entries();
-  const int64_t tensors = count_tensors(trainer_.state());
-  // What the last start wrote, if this rank's share is the same: the newest such.
-  auto best = earlier_.end();
-  for (auto e = earlier_.begin(); e != earlier_.end() && !share.empty(); ++e) {
-    const auto rank = [&](const auto& one) {
-      const std::vector<int64_t> steps = one.second.steps();
-      return std::pair(std::find(steps.begin(), steps.end(), info.step) != steps.end(), generation_of(one.first));
-    };
-    if (e->second.has_room_for(share, tensors, info) && (best == earlier_.end() || rank(*e) > rank(*best))) best = e;
-  }
-  std::optional<StateMemory> taken;
-  if (best != earlier_.end()) taken = std::move(best->second);
+  const StateMemory::Content content = content_of(share, trainer_);
   std::vector<std::string> names;
   for (const auto& [name, memory] : earlier_) names.push_back(name);
-  earlier_.clear();
-  require_memory(taken ? 0 : StateMemory::bytes_of(share, info));
-  fail_together(comm_, [&] {
-    if (taken) {
-      memory_ = std::move(taken);
-      memory_->count();
-      memory_->forget_after(info.step);
-    } else {
-      memory_.emplace(share, tensors, info);
+  const std::vector<int> keeper_of = keepers();
+  const bool mirrors = std::any_of(keeper_of.begin(), keeper_of.end(), [](int keeper) { return keeper >= 0; });
+  std::vector<std::pair<int, StateMemory::Content>> kept;  // of whose share this rank keeps a copy
+  if (mirrors) {
+    const JsonObject line{{"tensors", content.tensors},
+                          {"text_room", content.text_room},
+                          {"slices", JsonText{slices_text(content.slices)}}};
+    const auto all = all_gather_text(comm_, json_line(line), kLabel);
+    for (size_t r = 0; r < all.size(); ++r) {
+      if (keeper_of[r] != comm_.rank()) continue;
+      const JsonObject o = parse_json_object(all[r]).value_or(JsonObject{});
+      kept.emplace_back(static_cast<int>(r),
+                        StateMemory::Content{parse_slices(json_text(o, "slices", kLabel), kLabel),
+                                             json_int(o, "tensors", kLabel), json_int(o, "text_room", kLabel)});
     }
-    const std::vector<int64_t> there = memory_->steps();
-    if (std::find(there.begin(), there.end(), info.step) == there.end()) memory_->write(share, info);
-    holder_->put(name_of(generation_, comm_.rank()), memory_->file());
+  }
+  const int places = places_of(settings_, mirrors);
+  memory_ = take_earlier(content, places, false, info.step);
+  int64_t bytes = memory_ ? 0 : content.bytes(places);
+  std::vector<std::optional<StateMemory>> copies;
+  for (const auto& [rank, its] : kept) {
+    copies.push_back(take_earlier(its, kPlacesOfCopy, true, info.step));
+    if (!copies.back()) bytes += its.bytes(kPlacesOfCopy);
+  }
+  earlier_.clear();
+  require_memory(bytes);
+  std::vector<StateMirror::Guest> guests;
+  fail_together(comm_, [&] {
+    if (!memory_) memory_.emplace(content, places);
+    memory_->forget_after(info.step);
+    if (!memory_->has(info.step)) memory_->write(share, info);
+    put_.emplace_back(name_of(generation_, comm_.rank()), memory_->file().duplicate());
+    for (size_t i = 0; i < kept.size(); ++i) {
+      if (!copies[i]) copies[i].emplace(kept[i].second, kPlacesOfCopy);
+      put_.emplace_back(name_of(generation_, kept[i].first, kCopy), copies[i]->file().duplicate());
+      guests.push_back({kept[i].first, std::move(*copies[i])});
+    }
+    put_all();
   });
+  if (mirrors) {
+    mirror_ = std::make_unique<StateMirror>(comm_, keeper_of, *memory_, std::move(guests));
+    mirror_->start(info.step);
+    mirror_->finish();
+  }
   // From here on this state is whole on all machines, and the earlier ones' memory is free.
   fail_together(comm_, [&] {
     if (!leads_machine()) return;
@@ -328,13 +402,27 @@ void MemoryRecovery::write(const CheckpointInfo& info) {
   FlightPhase phase("state to memory");
   if (holder_->lost()) hand_over();
   memory_->write(entries(), info);
+  if (mirrors_after(info.step)) mirror_->start(info.step);
+}
+
+std::optional<MemoryRecovery::Kept> MemoryRecovery::keep_to_save(int64_t step) {
+  const Trainer::Replicas r = trainer_.replicas(holder_of_);
+  if (!saves_beside_training(settings_) || !r.even || !memory_->has(step)) return {};
+  memory_->keep(step);
+  Kept out;
+  out.held = std::shared_ptr<const void>(memory_->memory().get(),
+                                         [memory = &*memory_, step](const void*) { memory->let_go(step); });
+  std::vector<StateEntry> all;
+  for (const StoredSlice& s : memory_->slices(step)) all.push_back({s.name, s.region, s.offset, memory_->values(s)});
+  out.entries = cut_for_rank(all, r.machine, r.machines);
+  return out;
 }
 
 // To a holder that was started in the place of one that ended. What this rank has written is still here.
 void MemoryRecovery::hand_over() {
   try {
     holder_ = HeldMemory::connect(memory_holder_name(), says_lost_ ? 0 : kHolderStartsAgain);
-    holder_->put(name_of(generation_, comm_.rank()), memory_->file());
+    put_all();
     log_info(str("rank ", comm_.rank(), ": the process that holds the state in memory on ", host_name(),
                  " had ended; another one has it now"));
     says_lost_ = false;

@@ -6,13 +6,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "launch/artifacts/state_memory.h"
 #include "launch/config/settings.h"
+#include "launch/training/state_mirror.h"
 #include "launch/training/trainer.h"
 #include "launch/world/held_memory.h"
 
@@ -33,9 +36,20 @@ class MemoryRecovery {
   // The trainer's state, at `info.step`, is where this run begins: memory for this rank's share of it, in place of what
   // newest() looked through. Throws ExitCode::kDevice where a machine has not so much memory. Collective.
   void begin(const CheckpointInfo& info);
-  bool after(int64_t step) const { return step % every_ == 0; }
-  // The trainer's state is now that of info.step. Never waits for other ranks.
+  bool after(int64_t step) const { return step % every_ == 0 || mirrors_after(step); }
+  // The trainer's state is now that of info.step. Waits for other ranks only where a copy of an earlier state on
+  // another machine is not done yet.
   void write(const CheckpointInfo& info);
+  // What this rank saves of the state after a step that was just written, from where it lies; it stays there as long as
+  // `held` does. Nothing where it is not divided as a checkpoint needs it. The same on every rank.
+  struct Kept {
+    std::vector<StateEntry> entries;
+    std::shared_ptr<const void> held;
+  };
+  std::optional<Kept> keep_to_save(int64_t step);
+
+  // The most bytes that a rank's share takes, its copies on other machines included. `machine_of`: by rank.
+  static int64_t bytes_of(const Settings& settings, const Trainer& trainer, const std::vector<int>& machine_of);
 
  private:
   struct Share;
@@ -45,8 +59,12 @@ class MemoryRecovery {
   static std::optional<std::vector<Found>> cover(const std::vector<Share>& shares, int64_t generation, int64_t step);
   Checkpoint opened(const std::vector<Share>& shares, int64_t step, const std::vector<Found>& found);
   std::vector<StateEntry> entries() const;
+  bool mirrors_after(int64_t step) const { return mirror_ && step % settings_.recovery.mirror_every == 0; }
+  std::optional<StateMemory> take_earlier(const StateMemory::Content& content, int places, bool copy, int64_t step);
+  std::vector<int> keepers() const;
   void require_memory(int64_t bytes) const;
   void hand_over();
+  void put_all();
 
   const Settings& settings_;
   Communicator& comm_;
@@ -56,6 +74,8 @@ class MemoryRecovery {
   std::vector<int> holder_of_;                                // by rank, numbered in the order of their first ranks
   std::vector<std::pair<std::string, StateMemory>> earlier_;  // this machine's, by name
   std::optional<StateMemory> memory_;
+  std::vector<std::pair<std::string, Descriptor>> put_;  // what the holder has of this rank
+  std::unique_ptr<StateMirror> mirror_;                  // where copies on other machines are wanted, and needed
   bool says_lost_ = false;
 };
 

@@ -47,7 +47,9 @@ Run::Run(const Settings& settings, const Datasets& data, Communicator& comm, con
   if (recovery_) recovery_->begin(info());
   if (!chaos_.empty()) trainer_.set_chaos(&chaos_);
   if (comm_.rank() == 0) warn_of_settings(), say_of_data(settings_, data);
-  saves_ = std::make_unique<RunSaves>(settings_, comm_, trainer_, [this](int64_t step) { chaos_.before_write(step); });
+  saves_ = std::make_unique<RunSaves>(settings_, comm_, trainer_, recovery_.get(),
+                                      [this](int64_t step) { chaos_.before_write(step); });
+  trainer_.set_before_update([this] { saves_->before_update(); });
   if (comm_.rank() == 0) observe(options);
 }
 
@@ -223,7 +225,10 @@ void Run::after_step(const StepReport& r) {
     for (auto& o : observers_) o->step({r, eval_now ? &e : nullptr, (evaluated_for_ - before).count(), saved});
   }
   check_skips(r);
-  if (ends || saves_->after(r.step) || saves_best_after(r.step) || (save_asked_ && no_steps_in_progress())) {
+  const bool saves =
+      ends || saves_->after(r.step) || saves_best_after(r.step) || (save_asked_ && no_steps_in_progress());
+  if (recovery_ && (saves || (recovery_->after(r.step) && no_steps_in_progress()))) recovery_->write(info());
+  if (saves) {
     save_asked_ = false;
     saves_->save(validation_, ends, evaluates_after(r.step));
   }
@@ -233,7 +238,6 @@ void Run::after_step(const StepReport& r) {
     log_info(text);
     if (!e.warning.empty()) log_warning(str("step ", r.step, ": validation: ", e.warning));
   }
-  if (recovery_ && !ends && recovery_->after(r.step) && no_steps_in_progress()) recovery_->write(info());
 }
 
 EvalReport Run::evaluate(int64_t step) {

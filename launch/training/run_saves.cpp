@@ -22,13 +22,13 @@ int64_t elements_of(const Settings& settings, const Trainer& trainer) {
 
 }  // namespace
 
-RunSaves::RunSaves(const Settings& settings, Communicator& comm, const Trainer& trainer,
+RunSaves::RunSaves(const Settings& settings, Communicator& comm, const Trainer& trainer, MemoryRecovery* memory,
                    std::function<void(int64_t step)> before_write)
-    : settings_(settings), comm_(comm), trainer_(trainer) {
+    : settings_(settings), comm_(comm), trainer_(trainer), memory_(memory) {
   const CheckpointOptions& o = settings.checkpoint;
   saver_ = std::make_unique<Saver>(comm, RunPaths{settings.run.dir}.checkpoints(),
-                                   Retention{o.keep_last, o.keep_every, o.keep_best}, elements_of(settings, trainer),
-                                   std::move(before_write));
+                                   Retention{o.keep_last, o.keep_every, o.keep_best},
+                                   memory ? 0 : elements_of(settings, trainer), std::move(before_write));
 }
 
 bool RunSaves::after(int64_t step) const {
@@ -49,7 +49,12 @@ void RunSaves::save(const ValidationRecord& validation, bool must, bool evaluate
   info.validation = validation;
   if (!evaluated) info.validation.loss.reset(), info.validation.value.reset();
   saved_at_ = Clock::now();
-  const auto start = [&] { saver_->start(info, trainer_.entries_to_save(), retires); };
+  const auto start = [&] {
+    if (memory_)
+      if (auto kept = memory_->keep_to_save(info.step))
+        return saver_->start(info, kept->entries, retires, std::move(kept->held));
+    saver_->start(info, trainer_.entries_to_save(), retires);
+  };
   if (tolerate(start)) failed_ = 0;
   else start();
   if (must) saver_->finish();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launch/artifacts/saver.h"
+#include "launch/training/memory_recovery.h"
 #include "launch/training/trainer.h"
 
 namespace lockstep {
@@ -14,7 +15,8 @@ namespace lockstep {
 class RunSaves {
  public:
   // Collective. `before_write`: Saver's.
-  RunSaves(const Settings& settings, Communicator& comm, const Trainer& trainer,
+  // `memory`: of a run that keeps its state there, too; else null. It outlives this.
+  RunSaves(const Settings& settings, Communicator& comm, const Trainer& trainer, MemoryRecovery* memory,
            std::function<void(int64_t step)> before_write);
 
   bool after(int64_t step) const;  // whether that step is saved, by checkpoint.every or as the last one
@@ -24,7 +26,8 @@ class RunSaves {
   // `evaluated`: just now, so that the checkpoint has the validation loss. Throws where kFailedSaves saves in a row
   // failed for lack of storage, and what Saver throws else.
   void save(const ValidationRecord& validation, bool must, bool evaluated);
-  void finish();  // waits for the save in progress, and passes over a lack of storage
+  void finish();                                  // waits for the save in progress, and passes over a lack of storage
+  void before_update() { saver_->let_change(); }  // the state that is saved changes next
   // On rank 0, logs the saves that were completed since the last call, and returns them.
   std::vector<SaveReport> completed();
 
@@ -34,6 +37,7 @@ class RunSaves {
   const Settings& settings_;
   Communicator& comm_;
   const Trainer& trainer_;
+  MemoryRecovery* const memory_;
   std::unique_ptr<Saver> saver_;
   int failed_ = 0;
   std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();

@@ -5,6 +5,7 @@
 
 #include "core/base/partition.h"
 #include "core/device/backend.h"
+#include "launch/training/memory_recovery.h"
 #include "launch/training/trial_pass.h"
 #include "launch/world/memory_report.h"
 #include "sharding/tree.h"
@@ -66,10 +67,7 @@ void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks, 
   if (settings.recovery.from == RecoveryOptions::From::kMemory) {
     std::vector<int> machine_of;
     for (int r = 0; r < ranks; ++r) machine_of.push_back(machine_ranks > 0 ? r / machine_ranks : 0);
-    int64_t state = 0;
-    for (const StateEntry& e : trainer.entries_of_machine(machine_of))
-      state += e.data.numel() * size_of(DType::kFloat32);
-    plan.in_memory = std::max(plan.in_memory, 2 * state);
+    plan.in_memory = std::max(plan.in_memory, MemoryRecovery::bytes_of(settings, trainer, machine_of));
   }
   if (rank != 0) return;
   plan.stats = allocator_stats(device);

@@ -332,6 +332,7 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
     parallel_.backward(m.index, loss, m.targets, loss_gradient);
     report.backward_ms += ms_since(backward);
   }
+  if (before_update_) before_update_();
   PendingStep outcome;
   {
     WithProfilerRange range("exchange");
@@ -388,19 +389,31 @@ std::vector<StateEntry> Trainer::entries_to_save() const {
   return cut_for_rank(state(), replica.index, replica.size);
 }
 
-std::vector<StateEntry> Trainer::entries_of_machine(const std::vector<int>& machine_of) const {
-  check_at_rest("the state is written to memory");
+Trainer::Replicas Trainer::replicas(const std::vector<int>& machine_of) const {
   const Mesh& mesh = parallel_.mesh();
+  std::map<int, int> on;  // how many on each machine
+  Replicas out;
+  out.size = 0;
   const auto machine = [&](int replica) {
     return machine_of[static_cast<size_t>(mesh.rank_of(replica, mesh.shard_of(mesh.data().index)))];
   };
-  int index = 0, size = 0;
+  const int here = machine(mesh.replica().index);
   for (int r = 0; r < mesh.replica().size; ++r) {
-    if (machine(r) != machine(mesh.replica().index)) continue;
-    if (r < mesh.replica().index) ++index;
-    ++size;
+    ++on[machine(r)];
+    if (machine(r) != here) continue;
+    if (r < mesh.replica().index) ++out.index;
+    ++out.size;
   }
-  return cut_for_rank(state(), index, size);
+  out.machines = static_cast<int>(on.size());
+  out.machine = static_cast<int>(std::distance(on.begin(), on.find(here)));
+  out.even = std::all_of(on.begin(), on.end(), [&](const auto& m) { return m.second == out.size; });
+  return out;
+}
+
+std::vector<StateEntry> Trainer::entries_of_machine(const std::vector<int>& machine_of) const {
+  check_at_rest("the state is written to memory");
+  const Replicas r = replicas(machine_of);
+  return cut_for_rank(state(), r.index, r.size);
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,6 +45,8 @@ class Trainer {
 
   // Faults for the steps from now on; outlives the trainer.
   void set_chaos(const Chaos* chaos) { chaos_ = chaos; }
+  // Called in each step before the host changes the state of the step before.
+  void set_before_update(std::function<void()> call) { before_update_ = std::move(call); }
 
   StepReport step() {
     start();
@@ -76,8 +79,15 @@ class Trainer {
   // What this rank writes to a checkpoint, beside info(): together the ranks' cover the state once. Views of memory
   // that the next step changes.
   std::vector<StateEntry> entries_to_save() const;
-  // Where every machine keeps all that its ranks hold: this rank's share of that, since ranks of a machine that hold
-  // the same divide it. `machine_of`: by rank.
+  // Those that hold the same state as this rank, by the machines that they are on. `machine_of`: by rank.
+  struct Replicas {
+    int index = 0, size = 1;        // among those of this rank's machine
+    int machine = 0, machines = 1;  // this machine's place among theirs
+    bool even = true;               // as many on each of these
+  };
+  Replicas replicas(const std::vector<int>& machine_of) const;
+  // Where every machine keeps all that its ranks hold: this rank's share of that, which it divides with replicas of its
+  // machine.
   std::vector<StateEntry> entries_of_machine(const std::vector<int>& machine_of) const;
 
   // Parameters and moments that this rank holds, by name and slice; the memory is the run's own.
@@ -143,6 +153,7 @@ class Trainer {
   std::unique_ptr<Sentinel> copy_sentinel_;  // of whole copies of parameters, where they are not that state
   std::unique_ptr<Recheck> recheck_;         // of gradients, where settings ask for it and there are several ranks
   const Chaos* chaos_ = nullptr;
+  std::function<void()> before_update_;
   bool runs_ahead_ = false;
   std::deque<UnderWay> under_way_;
   std::chrono::steady_clock::time_point finished_at_;

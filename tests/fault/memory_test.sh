@@ -49,7 +49,10 @@ for level in "none 0" "optimizer 0" "parameters 0" "parameters 2"; do
       5) what="machine" && victim=$(processes "n$other") && if [ "$name" = parameters ] && [ "$group" = 0 ]; then what="rank" victim=$(rank_on "n$node"); fi ;;
     esac
     if [ "$kind" = 5 ] && [ "$name" = optimizer ]; then what="rank" victim=$(rank_on "n$node"); fi # its moments are nowhere else
-    if [ -z "$victim" ]; then continue; fi
+    if [ -z "$victim" ]; then # it was found while it started
+      n=$((n - 1))
+      continue
+    fi
     # shellcheck disable=SC2086  # numbers
     kill -KILL $victim 2>/dev/null || true
     echo "killed after step $last: $what, n$node or n$other" >>err

@@ -63,7 +63,8 @@ TEST(Saver, SavesWhatWasThereWhenItBegan) {
         set(state.large, static_cast<float>(step));
         set(state.small, static_cast<float>(step));
         saver.start(info_of(step), state.of(comm));
-        set(state.large, -7);  // at once, while it is being written
+        saver.let_change();
+        set(state.large, -7);  // while it is being written
         set(state.small, -7);
         comm.barrier("a step");  // training goes on, with collectives of its own
       }

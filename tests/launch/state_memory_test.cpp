@@ -5,7 +5,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstring>
+
 #include "core/device/allocator.h"
+#include "core/state/checkpoint_part.h"
 
 namespace lockstep {
 namespace {
@@ -37,6 +40,8 @@ CheckpointInfo info(int64_t step) {
   return i;
 }
 
+StateMemory::Content content() { return {slices_of(entries(0)), 3, StateMemory::text_room_of(info(0))}; }
+
 void expect_values(const StateMemory& memory, int64_t step, float value) {
   const std::vector<StoredSlice> slices = memory.slices(step);
   ASSERT_EQ(slices.size(), 3u);
@@ -49,12 +54,12 @@ void expect_values(const StateMemory& memory, int64_t step, float value) {
 }
 
 TEST(StateMemory, HasTheLastTwoStates) {
-  StateMemory memory(entries(0), 3, info(0));
+  StateMemory memory(content(), 2);
   EXPECT_TRUE(memory.steps().empty());
   for (int64_t step : {0, 1, 2}) memory.write(entries(10.0f * static_cast<float>(step)), info(step));
   const StateMemory read(again(memory));
   EXPECT_EQ(read.steps(), (std::vector<int64_t>{1, 2}));
-  EXPECT_EQ(read.tensors(), 3);
+  EXPECT_EQ(read.content().tensors, 3);
   expect_values(read, 1, 10);
   expect_values(read, 2, 20);
   const CheckpointInfo i = read.info(2);
@@ -68,14 +73,17 @@ TEST(StateMemory, HasTheLastTwoStates) {
 }
 
 TEST(StateMemory, WhatIsWrittenByAnotherProcessGoesOn) {
-  StateMemory first(entries(0), 3, info(0));
+  StateMemory first(content(), 2);
   first.write(entries(1), info(5));
   StateMemory second(again(first));
-  EXPECT_TRUE(second.has_room_for(entries(0), 3, info(5)));
-  EXPECT_FALSE(second.has_room_for(entries(0), 4, info(5)));
-  auto other = entries(0);
-  other.pop_back();
-  EXPECT_FALSE(second.has_room_for(other, 3, info(5)));
+  EXPECT_TRUE(second.has_room_for(content(), 2));
+  EXPECT_FALSE(second.has_room_for(content(), 3));
+  StateMemory::Content other = content();
+  other.tensors = 4;
+  EXPECT_FALSE(second.has_room_for(other, 2));
+  other = content();
+  other.slices.pop_back();
+  EXPECT_FALSE(second.has_room_for(other, 2));
   CheckpointInfo longer = info(6);
   longer.config += "train: {steps: 3}\n";
   second.write(entries(2), longer);
@@ -95,10 +103,10 @@ TEST(StateMemory, WhatIsWrittenByAnotherProcessGoesOn) {
 TEST(StateMemory, IsCountedOnceByItsWriter) {
   const int64_t before = allocator_stats().in_use(MemoryUse::kInHost);
   {
-    StateMemory memory(entries(0), 3, info(0));
-    EXPECT_EQ(allocator_stats().in_use(MemoryUse::kInHost) - before, StateMemory::bytes_of(entries(0), info(0)));
+    StateMemory memory(content(), 2);
+    EXPECT_EQ(allocator_stats().in_use(MemoryUse::kInHost) - before, content().bytes(2));
     const StateMemory read(again(memory));
-    EXPECT_EQ(allocator_stats().in_use(MemoryUse::kInHost) - before, StateMemory::bytes_of(entries(0), info(0)));
+    EXPECT_EQ(allocator_stats().in_use(MemoryUse::kInHost) - before, content().bytes(2));
   }
   EXPECT_EQ(allocator_stats().in_use(MemoryUse::kInHost), before);
 }
@@ -116,7 +124,7 @@ TEST(StateMemory, WhatIsNoneIsRefused) {
   ASSERT_EQ(::ftruncate(zeros.number(), 1 << 20), 0);
   EXPECT_TRUE(refused(empty));
   EXPECT_TRUE(refused(zeros));
-  StateMemory memory(entries(0), 3, info(0));
+  StateMemory memory(content(), 2);
   memory.write(entries(1), info(1));
   // Every eight bytes of the header, changed: refused, or read without a fault.
   for (int64_t at = 0; at < 96; at += 8) {
@@ -135,15 +143,48 @@ TEST(StateMemory, WhatIsNoneIsRefused) {
 }
 
 TEST(StateMemory, MoreThanThereIsIsRefused) {
-  std::vector<StateEntry> all;
-  const Tensor t = Tensor::unallocated({int64_t{1} << 50}, DType::kFloat32);
-  all.push_back({"parameters/a", Shape{int64_t{1} << 50}, 0, t});
+  StateMemory::Content much = content();
+  much.slices.resize(1);
+  much.slices[0].region = Shape{int64_t{1} << 50};
+  much.slices[0].count = int64_t{1} << 50;
   try {
-    StateMemory memory(all, 1, info(0));
+    StateMemory memory(much, 2);
     FAIL() << "so much memory is there";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ExitCode::kDevice);
   }
+}
+
+TEST(StateMemory, WhatIsKeptStays) {
+  StateMemory memory(content(), 3);
+  memory.write(entries(1), info(1));
+  memory.keep(1);
+  for (int64_t step : {2, 3, 4}) memory.write(entries(static_cast<float>(step)), info(step));
+  EXPECT_EQ(memory.steps(), (std::vector<int64_t>{1, 3, 4}));
+  expect_values(memory, 1, 1);
+  memory.keep(1);
+  memory.let_go(1);
+  memory.write(entries(5), info(5));
+  EXPECT_EQ(memory.steps(), (std::vector<int64_t>{1, 4, 5}));
+  memory.let_go(1);
+  memory.write(entries(6), info(6));
+  EXPECT_EQ(memory.steps(), (std::vector<int64_t>{4, 5, 6}));
+}
+
+TEST(StateMemory, ACopyIsTheSameStateOnceItIsWhole) {
+  StateMemory memory(content(), 3);
+  StateMemory copy(memory.content(), 2);
+  for (int64_t step : {7, 9}) {
+    memory.write(entries(static_cast<float>(step)), info(step));
+    const Tensor from = memory.bytes_of(step), to = copy.begin_copy();
+    ASSERT_EQ(from.numel(), to.numel());
+    EXPECT_FALSE(copy.has(step));
+    std::memcpy(to.write(), from.read(), static_cast<size_t>(from.numel()) * sizeof(float));
+    copy.end_copy(step);
+    expect_values(copy, step, static_cast<float>(step));
+    EXPECT_EQ(copy.info(step).config, info(step).config);
+  }
+  EXPECT_EQ(copy.steps(), (std::vector<int64_t>{7, 9}));
 }
 
 }  // namespace
