@@ -80,7 +80,7 @@ struct StateMemory::Header {
 };
 
 int64_t StateMemory::text_room_of(const CheckpointInfo& info) {
-  return round_up(static_cast<int64_t>(sizeof(Lengths) + info_text(info).size()) + kTextRoom, kPage);
+  return round_up(static_cast<int64_t>(sizeof(Lengths) + info_text(info).size()) + kTextRoom, kTextRoom);
 }
 
 int64_t StateMemory::Content::bytes(int places) const {
@@ -99,7 +99,8 @@ StateMemory::StateMemory(const Content& content, int places)
   // The system itself would go on taking pages until it kills a process.
   const int64_t there = available_memory();
   require(there == 0 || bytes <= there, ExitCode::kDevice, what, ", and ", there, " are free");
-  const int error = ::ftruncate(file_.number(), bytes) == 0 ? ::posix_fallocate(file_.number(), 0, bytes) : errno;
+  int error = ::ftruncate(file_.number(), bytes) == 0 ? EINTR : errno;
+  while (error == EINTR) error = ::posix_fallocate(file_.number(), 0, bytes);  // a signal cuts it short
   require(error == 0, ExitCode::kDevice, what, ": ", std::strerror(error));
   map(bytes);
   const std::string text = slices_text(content.slices);
@@ -150,7 +151,7 @@ void StateMemory::count() {
 
 void StateMemory::find_places() {
   places_ = places_of_slices(content_.slices);
-  kept_ = std::make_unique<std::array<std::atomic<int>, kMostPlaces>>();
+  kept_ = std::make_shared<std::array<std::atomic<int>, kMostPlaces>>();
 }
 
 StateMemory::Header& StateMemory::header() const { return *static_cast<Header*>(memory_.get()); }
@@ -195,15 +196,12 @@ int StateMemory::place_to_write() const {
   return oldest;
 }
 
-void StateMemory::keep(int64_t step) {
+std::shared_ptr<const void> StateMemory::keep(int64_t step) {
   const int place = place_of(step);
   check(place >= 0, "state in memory: there is none after step ", step, " to be kept");
   ++(*kept_)[static_cast<size_t>(place)];
-}
-void StateMemory::let_go(int64_t step) {
-  const int place = place_of(step);
-  check(place >= 0, "state in memory: there is none after step ", step, " to let go");
-  --(*kept_)[static_cast<size_t>(place)];
+  return {memory_.get(),
+          [memory = memory_, kept = kept_, place](const void*) { --(*kept)[static_cast<size_t>(place)]; }};
 }
 
 void StateMemory::write(const std::vector<StateEntry>& entries, const CheckpointInfo& info) {

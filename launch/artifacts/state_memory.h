@@ -48,9 +48,8 @@ class StateMemory {
   void forget_after(int64_t step);
   // Is this what is here, with so many places?
   bool has_room_for(const Content& content, int places) const;
-  // The state after a step that is whole stays until it is let go; as often as it is kept. From any thread.
-  void keep(int64_t step);
-  void let_go(int64_t step);
+  // The state after a step that is whole stays where it is as long as this is held. From any thread.
+  std::shared_ptr<const void> keep(int64_t step);
   bool has(int64_t step) const { return place_of(step) >= 0; }
   // The same state in another file of this content: what has to be copied, of a state that is whole, and where to; then
   // that state is whole there. One copy at a time.
@@ -87,7 +86,7 @@ class StateMemory {
   std::vector<int64_t> places_;                   // of the slices among the values, and the end of all
   CheckpointInfo fixed_;                          // what never changes from step to step, and
   std::array<bool, kMostPlaces> has_fixed_ = {};  // whether this process wrote it in each place
-  std::unique_ptr<std::array<std::atomic<int>, kMostPlaces>> kept_;
+  std::shared_ptr<std::array<std::atomic<int>, kMostPlaces>> kept_;  // how often
   int copied_to_ = -1;
   std::shared_ptr<void> counted_;
 };

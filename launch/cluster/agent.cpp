@@ -101,7 +101,7 @@ class Agent {
     std::vector<pollfd> all{{launcher_.number(), static_cast<short>(POLLIN | (launcher_.pending() ? POLLOUT : 0)), 0}};
     for (const Output& o : outputs_)
       if (o.pipe) all.push_back({o.pipe.number(), POLLIN, 0});
-    if (holder_) all.push_back({holder_->number(), POLLIN, 0});
+    if (holder_ && !holder_->lost()) all.push_back({holder_->number(), POLLIN, 0});
     ::poll(all.data(), all.size(), static_cast<int>(1e3 * kPoll));
     launcher_.flush();
     listen();
@@ -161,11 +161,13 @@ class Agent {
 
   // Another memory holder in the place of one that ended: the rank hands its memory to it.
   void hold() {
-    if (!holder_ || !holder_->lost() || exited_) return;
-    holder_.reset();
+    const bool lost = !holder_ || holder_->lost();
+    if (!child_ || exited_ || !lost || steady_now() - held_at_ < 1) return;
+    held_at_ = steady_now();
     try {
       holder_ = memory_holder_of_machine();
     } catch (const Error& e) {
+      holder_.reset();
       line(2, str("rank ", launched_rank(), " on ", host_name(), ": ", e.what()));
     }
   }
@@ -363,7 +365,7 @@ class Agent {
   bool met_ = false, away_ = false, refused_ = false, exited_ = false, told_ = false, over_ = false;
   bool fails_ = false;  // the job ends early
   char said_kind_ = 0;
-  double heard_ = steady_now(), silence_ = 60, every_ = 0.25, said_ = -1, ending_ = -1;
+  double heard_ = steady_now(), silence_ = 60, every_ = 0.25, said_ = -1, ending_ = -1, held_at_ = -1;
 };
 
 }  // namespace

@@ -27,9 +27,11 @@
 namespace lockstep {
 namespace {
 
-constexpr double kStart = 10;         // seconds until a holder must be ready
-constexpr double kOtherStarts = 2;    // and until one that another agent has started is
-constexpr size_t kMostFiles = 65536;  // that it keeps
+constexpr double kStart = 10;          // seconds until a holder must have reached the launcher
+constexpr double kReady = 12;          // and until it answers
+constexpr size_t kMostHolders = 4096;  // that the launcher has connections of
+constexpr double kAgain = 0.2;         // seconds between attempts to start a twin
+constexpr size_t kMostFiles = 65536;   // that it keeps
 
 struct Place {
   std::string name, address;
@@ -70,16 +72,16 @@ class MemoryHolder {
   // Never returns: ends this process when the launcher has ended.
   [[noreturn]] void run() {
     for (;;) {
-      if (!twin_) start_twin();
+      if (!twin_ && steady_now() - tried_ > kAgain) start_twin();
       std::vector<pollfd> all{{launcher_.number(), POLLIN, 0}, {listener_.number(), POLLIN, 0}};
       all.push_back({twin_.number(), POLLIN, 0});
       const size_t first = all.size();
       for (const Descriptor& p : peers_) all.push_back({p.number(), POLLIN, 0});
-      if (::poll(all.data(), all.size(), -1) < 0) continue;
+      if (::poll(all.data(), all.size(), twin_ ? -1 : static_cast<int>(1e3 * kAgain)) < 0) continue;
       if (all[0].revents != 0 && launcher_is_gone()) ::_exit(0);
       for (size_t i = peers_.size(); i-- > 0;)
         if (all[first + i].revents != 0 && !serve(peers_[i])) peers_.erase(peers_.begin() + static_cast<ptrdiff_t>(i));
-      if (all[2].revents != 0) twin_ = Descriptor();  // it says nothing: it has ended
+      if (twin_ && all[2].revents != 0) twin_ = Descriptor();  // it says nothing: it has ended
       if (all[1].revents != 0) accept();
     }
   }
@@ -92,12 +94,16 @@ class MemoryHolder {
     twin_ = Descriptor(ends[0]);
     Descriptor other(ends[1]);
     limit_answers(twin_);
-    if (::fork() != 0) return;
+    tried_ = steady_now();
+    const pid_t child = ::fork();
+    if (child < 0) twin_ = Descriptor();
+    if (child != 0) return;
     twin_ = std::move(other);
     other = Descriptor();  // the holder's end, whose closing this process must see
     peers_.clear();
     while (follow()) continue;
     twin_ = Descriptor();  // from here on this process is the holder
+    tried_ = -kAgain;
   }
 
   // The twin does what the holder did. Returns false once that has ended.
@@ -158,6 +164,7 @@ class MemoryHolder {
 
   Descriptor listener_, launcher_, twin_;
   const std::string id_;
+  double tried_ = -kAgain;  // when a twin was started
   std::vector<Descriptor> peers_;
   std::map<std::string, Descriptor> files_;
 };
@@ -182,6 +189,20 @@ MemoryHolders::MemoryHolders(const std::string& other, double silence) {
   environment_ = str("lockstep-memory-", random_secret(), " ", address, " ", silence);
 }
 
+// Whoever connects hears nothing; one that says something, or has ended, is let go.
+void MemoryHolders::look() {
+  std::erase_if(connected_, [](const Descriptor& d) {
+    pollfd p{d.number(), POLLIN, 0};
+    return ::poll(&p, 1, 0) > 0;
+  });
+  std::string peer;
+  while (connected_.size() < kMostHolders) {
+    Descriptor one = accept_from(listener_, peer);
+    if (!one) return;
+    connected_.push_back(std::move(one));
+  }
+}
+
 std::optional<HeldMemory> memory_holder_of_machine() {
   const std::string name = memory_holder_name();
   if (name.empty()) return {};
@@ -195,7 +216,7 @@ std::optional<HeldMemory> memory_holder_of_machine() {
                                    .end_with_parent = SIGKILL});
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
-  return HeldMemory::connect(name, kOtherStarts);
+  return HeldMemory::connect(name, kReady);
 }
 
 int run_memory_holder() {

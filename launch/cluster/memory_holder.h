@@ -8,6 +8,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/plain_file.h"
 #include "launch/world/held_memory.h"
@@ -20,9 +21,11 @@ struct MemoryHolders {
   // `silence`: seconds for which a machine may not answer before it counts as lost.
   MemoryHolders(const std::string& other, double silence);
   const std::string& environment() const { return environment_; }  // the value of kMemoryHolder
+  void look();  // takes the connections of holders that have started; now and then
 
  private:
   Descriptor listener_;
+  std::vector<Descriptor> connected_;
   std::string environment_;
 };
 

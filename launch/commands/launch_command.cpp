@@ -191,7 +191,8 @@ void require_memory(const Target& t, const JobPlace& p) {
   try {
     make_plannable(*t.settings);
     SharedData data(*t.settings);
-    needed = memory_of(plan_step(*t.settings, data, p.ranks, PlannedRanks::kFirst), true);
+    const StepPlan plan = plan_step(*t.settings, data, p.ranks, PlannedRanks::kFirst);
+    needed = memory_of(plan, true) - plan.in_memory;  // which is there already, or freed for it; the ranks look
   } catch (const Error&) {
     return;  // the ranks will say what is wrong
   }
@@ -340,6 +341,7 @@ class LaunchedJob {
   // What the ranks get, and SIGTSTP for this process: what came from outside, what --time asks for, or what lets them
   // save so that a machine joins.
   int signal_for_ranks() {
+    if (holders_) holders_->look();
     if (growing_) {
       const int number = next_signal();
       if (number == SIGTSTP) return number;
@@ -437,7 +439,8 @@ class LaunchedJob {
     }
     if (place_.ranks < options_.mpirun.ranks) require_memory(next, place_);
     prepare(words);
-    log_info(str("attempt ", options_.number + 1, ": ", attempt_text(place_), ", from the newest valid checkpoint",
+    log_info(str("attempt ", options_.number + 1, ": ", attempt_text(place_),
+                 holders_ ? ", from memory or the newest valid checkpoint" : ", from the newest valid checkpoint",
                  equal_ >= 0 ? str(" at or before step ", equal_) : ""));
   }
 

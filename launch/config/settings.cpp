@@ -156,18 +156,25 @@ std::vector<Field> fields(ComputeOptions& o) {
               .without_effect_on_math()};
 }
 std::vector<Field> fields(VerifyOptions& o) {
-  return {field("every", o.every,
-                "every N steps, the ranks that hold the same parameters and moments compare them: a value "
-                "that changed on one of them ends the run; 0: never")
-              .with_unit("steps")
-              .at_least(0)
-              .without_effect_on_math(),
-          field("recompute", o.recompute,
-                "every N steps, each rank computes a micro-batch of another rank once more: gradients that "
-                "differ end the run and name whose are wrong; 0: never")
-              .with_unit("steps")
-              .at_least(0)
-              .without_effect_on_math()};
+  return {
+      field("every", o.every,
+            "every N steps, the ranks that hold the same parameters and moments compare them: a value "
+            "that changed on one of them ends the run; 0: never")
+          .with_unit("steps")
+          .at_least(0)
+          .without_effect_on_math(),
+      field("recompute", o.recompute,
+            "every N steps, each rank computes a micro-batch of another rank once more: gradients that "
+            "differ end the run and name whose are wrong; 0: never")
+          .with_unit("steps")
+          .at_least(0)
+          .without_effect_on_math(),
+      field("memory", o.memory,
+            "after every N-th step each rank hashes its parameters and moments, and compares before the next update: "
+            "memory that changed meanwhile ends the run with exit code 76, naming rank and tensor; 0: never")
+          .with_unit("steps")
+          .at_least(0)
+          .without_effect_on_math()};
 }
 std::vector<Field> fields(InitOptions& o) {
   return {field("from", o.from,
@@ -202,9 +209,10 @@ std::vector<Field> fields(ChaosFault& o) {
             "kill, stop: a signal to itself; segv: a memory fault; exit: an early end with exit code 0; slow: sleep "
             "in each step from this one on; hang: loading data never ends; nan: a gradient that is not finite; "
             "weight, gradient: flip a bit of a parameter after the update, of this rank's gradient; gradients: of each "
-            "from this step on; full: the disk is full for this step's checkpoint")
-          .with_choices(
-              {"kill", "stop", "segv", "exit", "slow", "hang", "nan", "weight", "gradient", "gradients", "full"})
+            "from this step on; memory: flip a bit of a parameter before the step, when nothing writes it; full: the "
+            "disk is full for this step's checkpoint")
+          .with_choices({"kill", "stop", "segv", "exit", "slow", "hang", "nan", "weight", "gradient", "gradients",
+                         "memory", "full"})
           .without_effect_on_math(),
       field("step", o.step, "in which the fault occurs, from 1").at_least(1).without_effect_on_math(),
       field("rank", o.rank, "on which it occurs").at_least(0).without_effect_on_math(),

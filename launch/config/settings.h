@@ -65,7 +65,7 @@ struct ComputeOptions {
   int64_t threads = 0;
 };
 struct VerifyOptions {
-  int64_t every = 0, recompute = 0;
+  int64_t every = 0, recompute = 0, memory = 0;
 };
 struct InitOptions {
   std::string from, adapter;

@@ -32,6 +32,11 @@ void flip_bit(const Tensor& values) {
   raw::copy(flat.slice(0, at, at + 1), Tensor::full({1}, std::bit_cast<float>(bits)));
 }
 
+void flip_first(const std::vector<StateEntry>& parameters) {
+  const auto held = std::find_if(parameters.begin(), parameters.end(), [](auto& e) { return e.data.numel() > 0; });
+  if (held != parameters.end()) flip_bit(held->data);
+}
+
 // A write to memory that may not be written.
 [[noreturn]] void fault_of_memory() {
   void* page = ::mmap(nullptr, 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -101,9 +106,11 @@ void Chaos::before_backward(int64_t step, bool first, const Module& model) const
 }
 
 void Chaos::after_update(int64_t step, const std::vector<StateEntry>& parameters) const {
-  if (parameters.empty() || !due("weight", step)) return;
-  const auto held = std::find_if(parameters.begin(), parameters.end(), [](auto& e) { return e.data.numel() > 0; });
-  if (held != parameters.end()) flip_bit(held->data);
+  if (due("weight", step)) flip_first(parameters);
+}
+
+void Chaos::at_rest(int64_t step, const std::vector<StateEntry>& parameters) const {
+  if (due("memory", step)) flip_first(parameters);
 }
 
 void Chaos::before_write(int64_t step) const {

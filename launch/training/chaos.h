@@ -32,6 +32,7 @@ class Chaos {
   // micro-batch; gradients: of every micro-batch from that step on, those that are computed for other ranks, too.
   void before_backward(int64_t step, bool first, const Module& model) const;
   void after_update(int64_t step, const std::vector<StateEntry>& parameters) const;  // weight: of this rank's slices
+  void at_rest(int64_t step, const std::vector<StateEntry>& parameters) const;  // memory: the same, before the step
   // full: throws ExitCode::kStorage. On the saver's thread.
   void before_write(int64_t step) const;
 

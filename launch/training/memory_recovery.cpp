@@ -213,7 +213,13 @@ std::optional<Checkpoint> MemoryRecovery::newest(int64_t at_most, int64_t record
   // Whether a state is whole does not depend on the rank, which pieces are taken does.
   for (auto state = states.rbegin(); state != states.rend(); ++state) {
     const auto [is_recorded, step, generation] = *state;
-    if (const auto found = cover(shares, generation, step)) return opened(shares, step, *found);
+    const auto found = cover(shares, generation, step);
+    if (!found) continue;
+    const int64_t newest = std::get<1>(*states.rbegin());
+    if (comm_.rank() == 0 && step < newest - 1)
+      log_warning(str("the state in memory after step ", newest,
+                      " is not whole on the machines that are left: going on from that after step ", step));
+    return opened(shares, step, *found);
   }
   if (comm_.rank() == 0 && !states.empty())
     log_warning(str("the state in memory after step ", std::get<1>(*states.rbegin()),
@@ -266,15 +272,11 @@ Checkpoint MemoryRecovery::opened(const std::vector<Share>& shares, int64_t step
       const int to = static_cast<int>(r);
       const StoredSlice& slice = s.slices[number];
       if (comm_.rank() == s.owner) {
-        const std::vector<StoredSlice> mine = s.memory->slices(step);
-        const auto lent = std::make_shared<Storage>(Device{}, slice.count * static_cast<int64_t>(sizeof(float)),
-                                                    const_cast<float*>(mine[number].values),
-                                                    std::const_pointer_cast<void>(s.memory->memory()));
-        comm_.send(Tensor::view_of(lent, 0, {slice.count}, DType::kFloat32), to, kLabel).finish();
+        send_in_pieces(comm_, s.memory->values(s.memory->slices(step)[number]), to, kLabel);
       } else if (comm_.rank() == to) {
         Tensor buffer = Tensor::unallocated({slice.count}, DType::kFloat32, Device{});
         buffer.allocate();
-        comm_.receive(buffer, s.owner, kLabel).finish();
+        receive_in_pieces(comm_, buffer, s.owner, kLabel);
         const auto* values = static_cast<const float*>(buffer.read());
         for (size_t piece : wanted.at({share, number}))
           c.slices[piece].values = values + (c.slices[piece].offset - slice.offset);
@@ -296,13 +298,30 @@ int64_t MemoryRecovery::bytes_of(const Settings& settings, const Trainer& traine
   return content.bytes(places_of(settings, mirrors)) + (mirrors ? content.bytes(kPlacesOfCopy) : 0);
 }
 
+bool MemoryRecovery::saves_from_memory(const Settings& settings, const Trainer& trainer,
+                                       const std::vector<int>& machine_of) {
+  return saves_beside_training(settings) && trainer.replicas(machine_of).even;
+}
+
 // Of all ranks of this machine together.
-void MemoryRecovery::require_memory(int64_t bytes) const {
+int64_t MemoryRecovery::bytes_of_machine(int64_t bytes) const {
   const std::vector<int64_t> all = all_gather_values(comm_, bytes, kLabel);
+  int64_t out = 0;
+  for (size_t r = 0; r < all.size(); ++r)
+    if (holder_of_[r] == holder_of_[static_cast<size_t>(comm_.rank())]) out += all[r];
+  return out;
+}
+
+// On every machine; the same on every rank.
+bool MemoryRecovery::fits(int64_t bytes) const {
+  const int64_t needed = bytes_of_machine(bytes), there = available_memory();
+  const std::vector<int64_t> all = all_gather_values(comm_, there == 0 || needed <= there ? 1 : 0, kLabel);
+  return std::find(all.begin(), all.end(), 0) == all.end();
+}
+
+void MemoryRecovery::require_memory(int64_t bytes) const {
+  const int64_t needed = bytes_of_machine(bytes);
   fail_together(comm_, [&] {
-    int64_t needed = 0;
-    for (size_t r = 0; r < all.size(); ++r)
-      if (holder_of_[r] == holder_of_[static_cast<size_t>(comm_.rank())]) needed += all[r];
     const int64_t there = available_memory();
     require(there == 0 || needed <= there, ExitCode::kDevice, settings_.config.place("recovery.from"),
             ": the state of the last steps takes ", bytes_text(needed), " of the memory of ", host_name(), ", where ",
@@ -327,6 +346,7 @@ std::optional<StateMemory> MemoryRecovery::take_earlier(const StateMemory::Conte
   auto best = earlier_.end();
   for (auto e = earlier_.begin(); e != earlier_.end() && !content.slices.empty(); ++e)
     if (e->first.ends_with(kCopy) == copy && e->second.has_room_for(content, places) &&
+        (!copy || e->second.content().text_room == content.text_room) &&
         (best == earlier_.end() || rank(*e) > rank(*best)))
       best = e;
   if (best == earlier_.end()) return {};
@@ -343,11 +363,15 @@ void MemoryRecovery::put_all() {
 void MemoryRecovery::begin(const CheckpointInfo& info) {
   trace_mark();
   const std::vector<StateEntry> share = entries();
-  const StateMemory::Content content = content_of(share, trainer_);
+  StateMemory::Content content = content_of(share, trainer_);
   std::vector<std::string> names;
   for (const auto& [name, memory] : earlier_) names.push_back(name);
   const std::vector<int> keeper_of = keepers();
   const bool mirrors = std::any_of(keeper_of.begin(), keeper_of.end(), [](int keeper) { return keeper >= 0; });
+  const int places = places_of(settings_, mirrors);
+  memory_ = take_earlier(content, places, false, info.step);
+  int64_t bytes = memory_ ? 0 : content.bytes(places);
+  if (memory_) content = memory_->content();
   std::vector<std::pair<int, StateMemory::Content>> kept;  // of whose share this rank keeps a copy
   if (mirrors) {
     const JsonObject line{{"tensors", content.tensors},
@@ -362,15 +386,16 @@ void MemoryRecovery::begin(const CheckpointInfo& info) {
                                              json_int(o, "tensors", kLabel), json_int(o, "text_room", kLabel)});
     }
   }
-  const int places = places_of(settings_, mirrors);
-  memory_ = take_earlier(content, places, false, info.step);
-  int64_t bytes = memory_ ? 0 : content.bytes(places);
   std::vector<std::optional<StateMemory>> copies;
   for (const auto& [rank, its] : kept) {
     copies.push_back(take_earlier(its, kPlacesOfCopy, true, info.step));
     if (!copies.back()) bytes += its.bytes(kPlacesOfCopy);
   }
   earlier_.clear();
+  if (!fits(bytes)) {
+    drop_earlier(names);
+    names.clear();
+  }
   require_memory(bytes);
   std::vector<StateMirror::Guest> guests;
   fail_together(comm_, [&] {
@@ -380,6 +405,7 @@ void MemoryRecovery::begin(const CheckpointInfo& info) {
     put_.emplace_back(name_of(generation_, comm_.rank()), memory_->file().duplicate());
     for (size_t i = 0; i < kept.size(); ++i) {
       if (!copies[i]) copies[i].emplace(kept[i].second, kPlacesOfCopy);
+      copies[i]->forget_after(info.step);
       put_.emplace_back(name_of(generation_, kept[i].first, kCopy), copies[i]->file().duplicate());
       guests.push_back({kept[i].first, std::move(*copies[i])});
     }
@@ -390,7 +416,11 @@ void MemoryRecovery::begin(const CheckpointInfo& info) {
     mirror_->start(info.step);
     mirror_->finish();
   }
-  // From here on this state is whole on all machines, and the earlier ones' memory is free.
+  drop_earlier(names);  // this state is whole on all machines
+}
+
+// What earlier starts of the job left, whose memory is then free.
+void MemoryRecovery::drop_earlier(const std::vector<std::string>& names) {
   fail_together(comm_, [&] {
     if (!leads_machine()) return;
     for (const std::string& name : names)
@@ -406,12 +436,10 @@ void MemoryRecovery::write(const CheckpointInfo& info) {
 }
 
 std::optional<MemoryRecovery::Kept> MemoryRecovery::keep_to_save(int64_t step) {
+  if (!saves_from_memory(settings_, trainer_, holder_of_) || !memory_->has(step)) return {};
   const Trainer::Replicas r = trainer_.replicas(holder_of_);
-  if (!saves_beside_training(settings_) || !r.even || !memory_->has(step)) return {};
-  memory_->keep(step);
   Kept out;
-  out.held = std::shared_ptr<const void>(memory_->memory().get(),
-                                         [memory = &*memory_, step](const void*) { memory->let_go(step); });
+  out.held = memory_->keep(step);
   std::vector<StateEntry> all;
   for (const StoredSlice& s : memory_->slices(step)) all.push_back({s.name, s.region, s.offset, memory_->values(s)});
   out.entries = cut_for_rank(all, r.machine, r.machines);

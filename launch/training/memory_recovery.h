@@ -50,6 +50,8 @@ class MemoryRecovery {
 
   // The most bytes that a rank's share takes, its copies on other machines included. `machine_of`: by rank.
   static int64_t bytes_of(const Settings& settings, const Trainer& trainer, const std::vector<int>& machine_of);
+  // Does keep_to_save() give it, so that saving takes no memory of its own?
+  static bool saves_from_memory(const Settings& settings, const Trainer& trainer, const std::vector<int>& machine_of);
 
  private:
   struct Share;
@@ -62,7 +64,10 @@ class MemoryRecovery {
   bool mirrors_after(int64_t step) const { return mirror_ && step % settings_.recovery.mirror_every == 0; }
   std::optional<StateMemory> take_earlier(const StateMemory::Content& content, int places, bool copy, int64_t step);
   std::vector<int> keepers() const;
+  int64_t bytes_of_machine(int64_t bytes) const;
+  bool fits(int64_t bytes) const;
   void require_memory(int64_t bytes) const;
+  void drop_earlier(const std::vector<std::string>& names);
   void hand_over();
   void put_all();
 

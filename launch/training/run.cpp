@@ -124,6 +124,7 @@ bool Run::resume_newest(int64_t at_most) {
   if (found) {
     fail_together(comm_, [&] { trainer_.resume(*found); });
     validation_ = found->info.validation;
+    from_memory_ = found->memory != nullptr;
   }
   if (comm_.rank() != 0) return found.has_value();
   if (found) log_info(str("resumed ", found->dir));
@@ -189,9 +190,22 @@ void Run::observe(const RunStart& options) {
     log_info("the validation data has sample weights: its loss is the mean by them, the metrics have none");
 }
 
+// A run that goes on from memory may be after a step that is to be saved and was not: its ranks died in that save.
+void Run::save_what_was_due() {
+  const int64_t step = trainer_.steps_done();
+  if (!from_memory_ || step == 0) return;
+  const bool ends = step >= end() || out_of_patience();
+  if (!ends && !saves_->after(step) && !saves_best_after(step)) return;
+  const auto all = list_checkpoints(settings_.run.dir);
+  const bool there = std::any_of(all.begin(), all.end(), [&](auto& path) { return step_of_checkpoint(path) == step; });
+  if (all_gather_values(comm_, there ? 1 : 0, "checkpoints")[0] != 0) return;
+  saves_->save(validation_, ends, evaluates_after(step));
+}
+
 int Run::go() {
   stop_at_steps();
   begun_ = Clock::now();
+  save_what_was_due();
   if (settings_.train.steps == 0 && trainer_.steps_done() == 0) saves_->save(validation_, true, false);
   while (trainer_.steps_done() < end() && !out_of_patience() && !(stopped_ && no_steps_in_progress())) {
     while (!stopped_ && !save_asked_ && may_start())

@@ -56,6 +56,7 @@ class Run {
   bool resume_newest(int64_t at_most);
   std::optional<Checkpoint> newest(int64_t at_most);
   CheckpointInfo info() const;  // of the trainer, with what the run knows
+  void save_what_was_due();
   void require_space() const;
   void warn_of_settings() const;
   void say_nothing_is_left() const;
@@ -83,17 +84,18 @@ class Run {
   const int64_t until_;
   const Chaos chaos_;
   Trainer trainer_;
-  std::unique_ptr<RunDir> dir_;  // on rank 0
-  std::unique_ptr<RunSaves> saves_;
+  std::unique_ptr<RunDir> dir_;                          // on rank 0
   std::unique_ptr<MemoryRecovery> recovery_;             // where recovery.from is memory
+  std::unique_ptr<RunSaves> saves_;                      // may read what that one has
   std::vector<std::unique_ptr<RunObserver>> observers_;  // on rank 0
   BucketSizeAdvice waits_;
   int64_t timed_ = 0;
   ValidationRecord validation_;
   std::chrono::steady_clock::time_point begun_;
   std::chrono::duration<double> evaluated_for_{0};
-  bool stopped_ = false;     // asked to, and all ranks know it
-  bool save_asked_ = false;  // after the last of the steps that are under way
+  bool from_memory_ = false;  // where it goes on
+  bool stopped_ = false;      // asked to, and all ranks know it
+  bool save_asked_ = false;   // after the last of the steps that are under way
 };
 
 }  // namespace lockstep

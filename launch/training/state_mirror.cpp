@@ -14,6 +14,22 @@ constexpr const char* kCopyLabel = "copy of the state";
 
 }  // namespace
 
+void send_in_pieces(Communicator& comm, const Tensor& t, int to, std::string_view label) {
+  const Tensor answer = Tensor::of(std::vector<float>{0}, {1});
+  for (int64_t at = 0; at < t.numel(); at += kMostUnderWay) {
+    comm.send(t.slice(0, at, std::min(at + kMostUnderWay, t.numel())), to, label).finish();
+    comm.receive(answer, to, label).finish();
+  }
+}
+
+void receive_in_pieces(Communicator& comm, const Tensor& t, int from, std::string_view label) {
+  const Tensor got = Tensor::of(std::vector<float>{1}, {1});
+  for (int64_t at = 0; at < t.numel(); at += kMostUnderWay) {
+    comm.receive(t.slice(0, at, std::min(at + kMostUnderWay, t.numel())), from, label).finish();
+    comm.send(got, from, label).finish();
+  }
+}
+
 std::vector<int> StateMirror::keepers(const std::vector<int>& machine_of) {
   const int machines = 1 + *std::max_element(machine_of.begin(), machine_of.end());
   std::vector<std::vector<int>> ranks(static_cast<size_t>(machines));
@@ -50,9 +66,9 @@ StateMirror::~StateMirror() {
 
 void StateMirror::start(int64_t step) {
   finish();
-  own_.keep(step);
   {
     std::lock_guard lock(mutex_);
+    kept_ = own_.keep(step);
     asked_ = step;
   }
   changed_.notify_all();
@@ -97,17 +113,23 @@ void StateMirror::copy(int64_t step) {
     theirs.push_back(g.memory.begin_copy());
     most = std::max(most, theirs.back().numel());
   }
+  // Each piece is acknowledged before the next one is sent.
+  const Tensor got = Tensor::of(std::vector<float>{1}, {1}), answer = Tensor::of(std::vector<float>{0}, {1});
   for (int64_t at = 0; at < most; at += kMostUnderWay) {
     const auto piece = [&](const Tensor& t) { return t.slice(0, at, std::min(at + kMostUnderWay, t.numel())); };
-    std::vector<Work> under_way;
-    if (at < sent) under_way.push_back(comm_->send(piece(mine), keeper, kCopyLabel));
-    for (size_t i = 0; i < guests_.size(); ++i)
-      if (at < theirs[i].numel()) under_way.push_back(comm_->receive(piece(theirs[i]), guests_[i].rank, kCopyLabel));
-    for (const Work& w : under_way) w.finish();
+    const Work sending = at < sent ? comm_->send(piece(mine), keeper, kCopyLabel) : Work();
+    for (size_t i = 0; i < guests_.size(); ++i) {
+      if (at >= theirs[i].numel()) continue;
+      comm_->receive(piece(theirs[i]), guests_[i].rank, kCopyLabel).finish();
+      comm_->send(got, guests_[i].rank, kCopyLabel).finish();
+    }
+    sending.finish();
+    if (at < sent) comm_->receive(answer, keeper, kCopyLabel).finish();
   }
   for (Guest& g : guests_) g.memory.end_copy(step);
   comm_->barrier(kCopyLabel);  // only now are all copies there, and the ones before of no use
-  if (const int64_t before = std::exchange(copied_, step); before >= 0) own_.let_go(before);
+  std::lock_guard lock(mutex_);
+  copied_ = std::exchange(kept_, nullptr);
 }
 
 }  // namespace lockstep

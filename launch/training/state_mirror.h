@@ -8,6 +8,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -15,6 +16,11 @@
 #include "launch/artifacts/state_memory.h"
 
 namespace lockstep {
+
+// A large tensor, 16 MiB at a time: the sender waits until the receiver has one before it sends the next, since a send
+// by itself is buffered. In host memory.
+void send_in_pieces(Communicator& comm, const Tensor& tensor, int to, std::string_view label);
+void receive_in_pieces(Communicator& comm, const Tensor& tensor, int from, std::string_view label);
 
 class StateMirror {
  public:
@@ -45,8 +51,9 @@ class StateMirror {
   const std::vector<int> keeper_of_;
   StateMemory& own_;
   std::vector<Guest> guests_;
-  int64_t copied_ = -1;  // the last step whose copies all ranks have
+  std::shared_ptr<const void> copied_;  // keeps the last state whose copies all ranks have
   std::mutex mutex_;
+  std::shared_ptr<const void> kept_;  // and this one the one that is being copied
   std::condition_variable changed_;
   int64_t asked_ = -1;
   bool ending_ = false;

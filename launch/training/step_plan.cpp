@@ -63,12 +63,13 @@ void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks, 
   }
   int64_t copy = 0;
   for (const StateEntry& e : trainer.entries_to_save()) copy += e.data.numel() * size_of(DType::kFloat32);
-  plan.copy = std::max(plan.copy, copy);
   if (settings.recovery.from == RecoveryOptions::From::kMemory) {
     std::vector<int> machine_of;
     for (int r = 0; r < ranks; ++r) machine_of.push_back(machine_ranks > 0 ? r / machine_ranks : 0);
     plan.in_memory = std::max(plan.in_memory, MemoryRecovery::bytes_of(settings, trainer, machine_of));
+    if (MemoryRecovery::saves_from_memory(settings, trainer, machine_of)) copy = 0;
   }
+  plan.copy = std::max(plan.copy, copy);
   if (rank != 0) return;
   plan.stats = allocator_stats(device);
   for (const StateEntry& e : trainer.state()) {
@@ -98,7 +99,7 @@ class MachineTime final : public SimulatedTime {
 
 void make_plannable(Settings& settings) {
   settings.data.memory = 0;
-  settings.verify.every = settings.verify.recompute = 0;
+  settings.verify.every = settings.verify.recompute = settings.verify.memory = 0;
   settings.graph = false;  // needs a GPU
 }
 

@@ -53,6 +53,8 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     copy_sentinel_ = std::make_unique<Sentinel>(mesh.data(), mesh.data());
   if (settings_.verify.recompute > 0 && mesh.data().size > 1 && current_device().has_bytes())
     recheck_ = std::make_unique<Recheck>(mesh.data(), parallel_.schedule(), settings_.verify.recompute);
+  if (settings_.verify.memory > 0 && current_device().has_bytes())
+    memory_check_ = std::make_unique<MemoryCheck>(settings_.verify.memory);
   fail_together(comm_, [&] { start_loader(); });
 }
 
@@ -117,6 +119,7 @@ void Trainer::start(const StepRequests& asked) {
   StepReport& report = step.report;
   WithAnomaly anomaly(settings_.train.anomaly);
   if (chaos_) chaos_->before_step(steps_started() + 1);
+  if (chaos_) chaos_->at_rest(steps_started() + 1, parallel_.state());
   if (recheck_) recheck_->begin(steps_started());
   step.begun = Clock::now();
   const StepBatch batch = next_batch();
@@ -131,7 +134,7 @@ void Trainer::start(const StepRequests& asked) {
   // Copies that are verified are read in the middle of a step, which a graph does not stop for.
   const bool reads_copies = copy_sentinel_ && verifies_after(report.step);
   step.recorded = settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global &&
-                  !reads_copies && !rechecks_in(report.step);
+                  !reads_copies && !rechecks_in(report.step) && !checks_memory_after(report.step - 1);
   if (step.recorded) {
     if (!recorded_) recorded_ = std::make_unique<RecordedStep>(parallel_, current_stream());
     step.outcome =
@@ -203,6 +206,7 @@ StepReport Trainer::finish() {
     }
     if (copy_sentinel_) copy_sentinel_->verify(report.step, step.copies, step.digests);
   }
+  if (checks_memory_after(report.step)) memory_check_->take(report.step, state());
   return report;
 }
 
@@ -213,6 +217,7 @@ bool Trainer::verifies_after(int64_t step) const {
 }
 
 int64_t Trainer::last_equal_step() const {
+  if (memory_check_ && memory_check_->failed()) return memory_check_->last_good_step();
   if (recheck_ && recheck_->failed()) return recheck_->last_good_step();
   std::vector<int64_t> steps;
   if (sentinel_) steps.push_back(sentinel_->last_equal_step());
@@ -222,7 +227,8 @@ int64_t Trainer::last_equal_step() const {
 }
 
 bool Trainer::may_start() const {
-  return under_way_.empty() || (runs_ahead_ && under_way_.size() < 2 && !verifies_after(steps_started()));
+  return under_way_.empty() || (runs_ahead_ && under_way_.size() < 2 && !verifies_after(steps_started()) &&
+                                !checks_memory_after(steps_started()));
 }
 
 void Trainer::check_at_rest(const char* what) const { check(under_way_.empty(), what, " while a step is under way"); }
@@ -332,6 +338,7 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
     parallel_.backward(m.index, loss, m.targets, loss_gradient);
     report.backward_ms += ms_since(backward);
   }
+  if (memory_check_ && index == 0) memory_check_->compare(comm_.rank(), state());
   if (before_update_) before_update_();
   PendingStep outcome;
   {

@@ -15,6 +15,7 @@
 #include "launch/config/settings.h"
 #include "launch/training/chaos.h"
 #include "launch/training/global_batch.h"
+#include "launch/training/memory_check.h"
 #include "launch/training/placed_task.h"
 #include "launch/training/recheck.h"
 #include "launch/training/recorded_step.h"
@@ -119,6 +120,7 @@ class Trainer {
   bool has_whole_copies() const { return comm_.size() > 1 && !parallel_.whole_copies().empty(); }
   bool rechecks_in(int64_t step) const;
   bool verifies_after(int64_t step) const;
+  bool checks_memory_after(int64_t step) const { return memory_check_ && memory_check_->is_due(step); }
   void check_at_rest(const char* what) const;
   void parameters_were_loaded();
   void make_phases();
@@ -149,9 +151,10 @@ class Trainer {
   std::unique_ptr<StepPhases> phases_;
   LossScale loss_scale_;
   std::unique_ptr<Loader> loader_;
-  std::unique_ptr<Sentinel> sentinel_;       // of the state, where settings ask for it and replicas are there
-  std::unique_ptr<Sentinel> copy_sentinel_;  // of whole copies of parameters, where they are not that state
-  std::unique_ptr<Recheck> recheck_;         // of gradients, where settings ask for it and there are several ranks
+  std::unique_ptr<Sentinel> sentinel_;         // of the state, where settings ask for it and replicas are there
+  std::unique_ptr<Sentinel> copy_sentinel_;    // of whole copies of parameters, where they are not that state
+  std::unique_ptr<MemoryCheck> memory_check_;  // of this rank's state, where settings ask for it
+  std::unique_ptr<Recheck> recheck_;           // of gradients, where settings ask for it and there are several ranks
   const Chaos* chaos_ = nullptr;
   std::function<void()> before_update_;
   bool runs_ahead_ = false;

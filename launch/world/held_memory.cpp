@@ -104,8 +104,12 @@ HeldMemory HeldMemory::connect(const std::string& name, double seconds) {
   for (;;) {
     if (Descriptor socket = connect_once(name)) {
       HeldMemory held(std::move(socket));
-      held.id_ = held.ask("id", Descriptor());
-      return held;
+      std::string id;
+      Descriptor none;  // a holder may end just now, and another go on
+      if (send_message(held.number(), "id") && receive_message(held.number(), id, none)) {
+        held.id_ = std::move(id);
+        return held;
+      }
     }
     if (std::chrono::steady_clock::now() >= end) holder_is_gone("connecting to it");
     ::usleep(5'000);

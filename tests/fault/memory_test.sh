@@ -88,19 +88,30 @@ sort -n times | awk '{ t[NR] = $1 } END { if (NR) printf "%d kills in all; from 
 worst=$(sort -n times | tail -n 1 | cut -d ' ' -f 1)
 expect "the worst return takes 15 s at most, not ${worst:-?}" awk -v t="${worst:-99}" 'BEGIN { exit !(t <= 15) }'
 
-# Where a machine takes the only copy with it, the newest checkpoint on disk is what is left, and the log says so.
-rm -rf run
+# Where a machine takes the only copy with it, the newest checkpoint on disk is what is left, and the log says so; with copies on the next
+# machine, which are made every fourth step, it is the last of these. A machine that comes back empty gets what it needs from others.
 keys=(text.yaml train.steps=60 checkpoint.every=5 recovery.from=memory launch.silence=3)
-launch --restarts 2 -- train "${keys[@]}" "${slow[@]}" sharding.level=parameters run.dir=run >out 2>err &
-pid=$!
-until_step run 13
-# shellcheck disable=SC2046  # numbers
-kill -KILL $(processes n3)
-code=0
-wait "$pid" || code=$?
-expect "no copy: exit 0" test "$code" -eq 0
+succeeds "undisturbed, as long" lockstep train "${keys[@]}" recovery.from=disk run.dir=short
+wanted=$(digest short)
+machine_lost() { # NAME NODE KEY...
+  rm -rf run err
+  launch --restarts 2 -- train "${keys[@]}" "${slow[@]}" sharding.level=parameters "${@:3}" run.dir=run >out 2>err &
+  pid=$!
+  until_step run 18
+  # shellcheck disable=SC2046  # numbers
+  kill -KILL $(processes "$2")
+  code=0
+  wait "$pid" || code=$?
+  expect "$1: exit 0" test "$code" -eq 0
+  same "$1: the digest" "$wanted" "$(digest run)"
+}
+machine_lost "no copy" n3
 expect "no copy: says so" grep -qE 'the state in memory after step [0-9]+ is not whole on the machines that are left: going on from disk' err
 expect "no copy: from disk" grep -qE 'resumed .*/checkpoints/step-' err
-succeeds "undisturbed, as long" lockstep train "${keys[@]}" recovery.from=disk run.dir=short
-same "no copy: the digest" "$(digest short)" "$(digest run)"
+for node in n2 n3 n4; do
+  machine_lost "a copy of $node" "$node" checkpoint.every=0 recovery.mirror_every=4
+  expect "a copy of $node: from it" grep -qE 'resumed the state in memory after step (16|20)$' err
+done
+machine_lost "a copy of every step" n3 checkpoint.every=0 recovery.mirror_every=1
+expect "a copy of every step: from the last one" grep -qE 'resumed the state in memory after step (1[789]|2[0-9])$' err
 finish

@@ -158,15 +158,15 @@ TEST(StateMemory, MoreThanThereIsIsRefused) {
 TEST(StateMemory, WhatIsKeptStays) {
   StateMemory memory(content(), 3);
   memory.write(entries(1), info(1));
-  memory.keep(1);
+  auto first = memory.keep(1);
   for (int64_t step : {2, 3, 4}) memory.write(entries(static_cast<float>(step)), info(step));
   EXPECT_EQ(memory.steps(), (std::vector<int64_t>{1, 3, 4}));
   expect_values(memory, 1, 1);
-  memory.keep(1);
-  memory.let_go(1);
+  auto second = memory.keep(1);
+  first.reset();
   memory.write(entries(5), info(5));
   EXPECT_EQ(memory.steps(), (std::vector<int64_t>{1, 4, 5}));
-  memory.let_go(1);
+  second.reset();
   memory.write(entries(6), info(6));
   EXPECT_EQ(memory.steps(), (std::vector<int64_t>{4, 5, 6}));
 }

@@ -85,6 +85,19 @@ nan_in "Huber's loss" numbers.yaml train.huber_delta=1
 sed 's/convnet/gan/; s/channels: .*/latent: 8/; s/hidden: 16/width: 4/' images.yaml >gan.yaml
 nan_in "a GAN" gan.yaml
 expect "nan with a GAN: in both phases" grep -q '"step":2,.*"grad_norm/discriminator":null,.*"grad_norm/generator":null' "nan of a GAN/metrics.jsonl"
+# Memory that changes while nothing writes it, of a slice that one rank alone has
+for level in none parameters; do
+  chaos "memory-$level" "kind: memory, step: 6, rank: 1" verify.memory=1 "sharding.level=$level"
+  same "memory, $level: exit 76" 76 "$code"
+  expect "memory, $level: named" grep -qE '^error: rank 1 on [^ ]+: .*rank 1 on [^ ]+: parameters/[a-z0-9.]+( .*)? has changed in its memory after step 5 though nothing wrote it, in elements \[[0-9]+, [0-9]+\): .*; the state after step 4 was good$' err
+  same "memory, $level: the last good step" 4 "$(field equal_step <"memory-$level/failure.json")"
+  goes_on "memory, $level" "memory-$level" "kind: memory, step: 6, rank: 1" verify.memory=1 "sharding.level=$level" --at-most 4
+done
+chaos memory-seldom "kind: memory, step: 6, rank: 1" verify.memory=5
+same "memory, every fifth step: exit 76" 76 "$code"
+chaos memory-late "kind: memory, step: 7, rank: 1" verify.memory=5
+same "memory, not looked at: exit 0" 0 "$code"
+
 chaos weight "kind: weight, step: 5, rank: 1" verify.every=2
 same "a flipped bit of a parameter: exit 76" 76 "$code"
 expect "who, what, when" grep -qE '^error: .*step 6: ranks 0 and 1 hold different values in parameters/.*last found equal after step 4' err

@@ -64,6 +64,8 @@ holder_killed() { # and then, when another one has the memory, a rank
 }
 both_killed() { # at once: then there is nothing left in memory
   # shellcheck disable=SC2046  # numbers
+  kill -STOP $(holders)
+  # shellcheck disable=SC2046  # numbers
   kill -KILL $(holders) "$(rank_of 0)" "$(rank_of 1)"
 }
 
@@ -102,6 +104,13 @@ run "$binary" launch --mpirun "$mpirun_program" -n 2 --restarts 4 -- train "${ke
   'chaos.faults=[{kind: kill, step: 26, rank: 1}]'
 came_back "with checkpoints" 1
 expect "with checkpoints: from the last step" grep -q 'resumed the state in memory after step 25' err
+
+# State that changed in memory is not gone on from, though it was written after the last step.
+rm -rf run
+run "$binary" launch --mpirun "$mpirun_program" -n 2 --restarts 1 -- train "${keys[@]}" sharding.level=parameters verify.memory=1 run.dir=run \
+  chaos.enabled=true 'chaos.faults=[{kind: memory, step: 21, rank: 1}]'
+came_back "memory that changed" 1
+expect "memory that changed: from the last good step" grep -q 'resumed the state in memory after step 19' err
 
 # Every third step alone.
 rm -rf run
