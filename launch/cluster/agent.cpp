@@ -35,10 +35,11 @@
 namespace lockstep {
 namespace {
 
-constexpr double kReach = 10;      // seconds to reach the launcher
-constexpr double kEndAfter = 0.7;  // seconds from mpirun's SIGTERM to the end: it sends SIGKILL after one
-constexpr double kPoll = 0.05;     // seconds between looks at the rank
-constexpr size_t kMedianOf = 31;   // durations of each kind of phase that are remembered
+constexpr double kReach = 10;        // seconds to reach the launcher
+constexpr double kEndAfter = 0.7;    // seconds from mpirun's SIGTERM to the end: it sends SIGKILL after one
+constexpr double kHolderGone = 0.1;  // seconds until another memory holder is started
+constexpr double kPoll = 0.05;       // seconds between looks at the rank
+constexpr size_t kMedianOf = 31;     // durations of each kind of phase that are remembered
 constexpr size_t kKinds = 256;
 
 volatile std::sig_atomic_t asked_to_end = 0;
@@ -161,9 +162,13 @@ class Agent {
 
   // Another memory holder in the place of one that ended: the rank hands its memory to it.
   void hold() {
-    const bool lost = !holder_ || holder_->lost();
-    if (!child_ || exited_ || !lost || steady_now() - held_at_ < 1) return;
-    held_at_ = steady_now();
+    if (!child_ || exited_ || launcher_.closed()) return;
+    const double now = steady_now();
+    if (holder_ && !holder_->lost()) lost_at_ = -1;
+    else if (lost_at_ < 0) lost_at_ = now;
+    // Not at once: where the launcher has ended, that is known in a moment.
+    if (lost_at_ < 0 || now - lost_at_ < kHolderGone) return;
+    lost_at_ = now + 1;  // the next attempt
     try {
       holder_ = memory_holder_of_machine();
     } catch (const Error& e) {
@@ -365,7 +370,8 @@ class Agent {
   bool met_ = false, away_ = false, refused_ = false, exited_ = false, told_ = false, over_ = false;
   bool fails_ = false;  // the job ends early
   char said_kind_ = 0;
-  double heard_ = steady_now(), silence_ = 60, every_ = 0.25, said_ = -1, ending_ = -1, held_at_ = -1;
+  double heard_ = steady_now(), silence_ = 60, every_ = 0.25, said_ = -1, ending_ = -1;
+  double lost_at_ = -1;  // since when the holder is
 };
 
 }  // namespace

@@ -47,7 +47,7 @@ std::vector<Tensor> with_gradients(std::vector<Tensor> leaves,
                                    const std::function<Tensor(const std::vector<Tensor>&)>& forward) {
   for (Tensor& t : leaves) {
     t = t.detach();
-    set_requires_grad(t, true);
+    require_grad(t, true);
   }
   const Tensor out = forward(leaves);
   backward(sum(mul(out, out)));

@@ -105,6 +105,22 @@ run "$binary" launch --mpirun "$mpirun_program" -n 2 --restarts 4 -- train "${ke
 came_back "with checkpoints" 1
 expect "with checkpoints: from the last step" grep -q 'resumed the state in memory after step 25' err
 
+# Ranks that die while the last step is saved, or another one that is due: the next start saves it, though no step is left to train.
+for every in 0 20; do
+  rm -rf run
+  mkdir -p run/checkpoints
+  "$binary" launch --mpirun "$mpirun_program" -n 2 --restarts 4 -- train "${keys[@]}" "checkpoint.every=$every" run.dir=run >out 2>err &
+  pid=$!
+  last=$([ "$every" = 0 ] && echo 40 || echo 20)
+  until [ -n "$(ls -A run/checkpoints 2>/dev/null)" ] || ! kill -0 "$pid" 2>/dev/null; do :; done
+  # shellcheck disable=SC2046  # numbers
+  kill -KILL $(rank_of 0) $(rank_of 1) 2>/dev/null || true
+  ended
+  expect "killed in a save (every $every): exit 0" test "$code" -eq 0
+  expect "killed in a save (every $every): step $last is saved" test -d "run/checkpoints/step-000000$last"
+  same "killed in a save (every $every): the digest" "$wanted" "$(digest run)"
+done
+
 # State that changed in memory is not gone on from, though it was written after the last step.
 rm -rf run
 run "$binary" launch --mpirun "$mpirun_program" -n 2 --restarts 1 -- train "${keys[@]}" sharding.level=parameters verify.memory=1 run.dir=run \
