@@ -92,11 +92,13 @@ MemoryRecovery::MemoryRecovery(const Settings& settings, Communicator& comm, con
       generation_(attempt_of_job()),
       every_(settings.recovery.every) {
   fail_together(comm_, [&] {
-    const std::string name = memory_holder_name();
+    std::string name = memory_holder_name();
+    if (const int planted = planted_machine_ranks(); planted > 0) name += str("-", comm_.rank() / planted);
     require(!name.empty(), ExitCode::kConfig, settings_.config.place("recovery.from"),
             ": memory that outlives the ranks is held for those that `lockstep launch` starts; start the run by that, "
             "or set recovery.from: disk");
     holder_ = HeldMemory::connect(name, kHolderStarts);
+    holder_name_ = name;
   });
   const std::vector<std::string> ids = all_gather_text(comm_, holder_->id(), kLabel);
   std::map<std::string, int> numbers;
@@ -449,7 +451,7 @@ std::optional<MemoryRecovery::Kept> MemoryRecovery::keep_to_save(int64_t step) {
 // To a holder that was started in the place of one that ended. What this rank has written is still here.
 void MemoryRecovery::hand_over() {
   try {
-    holder_ = HeldMemory::connect(memory_holder_name(), says_lost_ ? 0 : kHolderStartsAgain);
+    holder_ = HeldMemory::connect(holder_name_, says_lost_ ? 0 : kHolderStartsAgain);
     put_all();
     log_info(str("rank ", comm_.rank(), ": the process that holds the state in memory on ", host_name(),
                  " had ended; another one has it now"));

@@ -76,6 +76,7 @@ class MemoryRecovery {
   const Trainer& trainer_;
   const int64_t generation_, every_;  // generation: the number of this start of the job
   std::optional<HeldMemory> holder_;
+  std::string holder_name_;
   std::vector<int> holder_of_;                                // by rank, numbered in the order of their first ranks
   std::vector<std::pair<std::string, StateMemory>> earlier_;  // this machine's, by name
   std::optional<StateMemory> memory_;
