@@ -60,7 +60,7 @@ StateMemory::Content content_of(const std::vector<StateEntry>& share, const Trai
 
 // What a checkpoint in memory points into.
 struct Memories {
-  std::vector<std::shared_ptr<const void>> mapped;
+  std::set<std::shared_ptr<const void>> mapped;
   std::vector<Tensor> received;
 };
 
@@ -232,63 +232,67 @@ std::optional<Checkpoint> MemoryRecovery::newest(int64_t at_most, int64_t record
 Checkpoint MemoryRecovery::opened(const std::vector<Share>& shares, int64_t step, const std::vector<Found>& found) {
   Checkpoint c;
   c.dir = str("the state in memory after step ", step);
-  const size_t first =
-      std::min_element(found.begin(), found.end(), [](auto& a, auto& b) { return a.share < b.share; })->share;
-  // Every rank asks the first share of that state, in the order of all shares.
-  const size_t asked = [&] {
-    for (size_t i = 0; i < shares.size(); ++i)
-      if (shares[i].generation == shares[first].generation && shares[i].has(step)) return i;
-    return first;
-  }();
+  // Every rank asks the same share for what there is beside tensors.
+  const int64_t generation = shares[found[0].share].generation;
+  const auto asked = std::find_if(shares.begin(), shares.end(),
+                                  [&](const Share& s) { return s.generation == generation && s.has(step); });
   std::string text;
   fail_together(comm_, [&] {
-    if (comm_.rank() == shares[asked].owner) text = info_text(shares[asked].memory->info(step));
+    if (comm_.rank() == asked->owner) text = info_text(asked->memory->info(step));
   });
-  c.info = parse_info(broadcast_text(comm_, text, shares[asked].owner, kLabel), c.dir);
+  c.info = parse_info(broadcast_text(comm_, text, asked->owner, kLabel), c.dir);
   auto memories = std::make_shared<Memories>();
   const std::vector<StateEntry> state = trainer_.state();
-  std::map<std::pair<size_t, size_t>, std::vector<size_t>> wanted;  // of other machines: which pieces each slice is for
-  std::map<size_t, std::vector<StoredSlice>> here;
+  Wanted wanted;
+  std::map<size_t, std::vector<StoredSlice>> here;  // this machine's shares, with where their values are
   for (const Found& f : found) {
     StoredSlice piece = f.slice;
     const Share& share = shares[f.share];
     if (share.memory) {
-      if (!here.count(f.share)) {
-        here[f.share] = share.memory->slices(step);
-        memories->mapped.push_back(share.memory->memory());
-      }
+      if (!here.contains(f.share)) here[f.share] = share.memory->slices(step);
       const StoredSlice& whole = here[f.share][f.number];
       piece.values = whole.values + (piece.offset - whole.offset);
+      memories->mapped.insert(share.memory->memory());
     } else if (std::any_of(state.begin(), state.end(), [&](const StateEntry& e) { return needs(e, piece); })) {
       wanted[{f.share, f.number}].push_back(c.slices.size());
     }
     c.slices.push_back(std::move(piece));
   }
+  for (auto& [place, values] : fetch(shares, step, wanted)) {
+    for (size_t piece : wanted.at(place))
+      c.slices[piece].values = static_cast<const float*>(values.read()) +
+                               (c.slices[piece].offset - shares[place.first].slices[place.second].offset);
+    memories->received.push_back(std::move(values));
+  }
+  arrange_slices(c.slices, 1, ExitCode::kInternal, c.dir);
+  c.memory = memories;
+  return c;
+}
+
+// What each rank wants of other machines is sent by the first rank there, in the order of the ranks that want it.
+std::map<MemoryRecovery::Place, Tensor> MemoryRecovery::fetch(const std::vector<Share>& shares, int64_t step,
+                                                              const Wanted& wanted) {
+  std::map<Place, Tensor> out;
+  std::map<size_t, std::vector<StoredSlice>> here;
   std::string asks;
   for (const auto& [place, pieces] : wanted) asks += str(place.first, " ", place.second, " ");
   const auto asked_by = all_gather_text(comm_, asks, kLabel);
   for (size_t r = 0; r < asked_by.size(); ++r) {
     std::istringstream list(asked_by[r]);
-    for (size_t share = 0, number = 0; list >> share >> number;) {
-      const Share& s = shares[share];
-      const int to = static_cast<int>(r);
-      const StoredSlice& slice = s.slices[number];
+    for (Place at; list >> at.first >> at.second;) {
+      const Share& s = shares[at.first];
       if (comm_.rank() == s.owner) {
-        send_in_pieces(comm_, s.memory->values(s.memory->slices(step)[number]), to, kLabel);
-      } else if (comm_.rank() == to) {
-        Tensor buffer = Tensor::unallocated({slice.count}, DType::kFloat32, Device{});
-        buffer.allocate();
-        receive_in_pieces(comm_, buffer, s.owner, kLabel);
-        const auto* values = static_cast<const float*>(buffer.read());
-        for (size_t piece : wanted.at({share, number}))
-          c.slices[piece].values = values + (c.slices[piece].offset - slice.offset);
-        memories->received.push_back(std::move(buffer));
+        if (!here.contains(at.first)) here[at.first] = s.memory->slices(step);
+        send_in_pieces(comm_, s.memory->values(here[at.first][at.second]), static_cast<int>(r), kLabel);
+      } else if (comm_.rank() == static_cast<int>(r)) {
+        Tensor values = Tensor::unallocated({s.slices[at.second].count}, DType::kFloat32, Device{});
+        values.allocate();
+        receive_in_pieces(comm_, values, s.owner, kLabel);
+        out.emplace(at, std::move(values));
       }
     }
   }
-  arrange_slices(c.slices, 1, ExitCode::kInternal, c.dir);
-  c.memory = memories;
-  return c;
+  return out;
 }
 
 std::vector<StateEntry> MemoryRecovery::entries() const { return trainer_.entries_of_machine(holder_of_); }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -60,6 +61,9 @@ class MemoryRecovery {
   std::vector<Share> gather_shares(int64_t at_most);
   static std::optional<std::vector<Found>> cover(const std::vector<Share>& shares, int64_t generation, int64_t step);
   Checkpoint opened(const std::vector<Share>& shares, int64_t step, const std::vector<Found>& found);
+  using Place = std::pair<size_t, size_t>;              // a share, and one of its slices
+  using Wanted = std::map<Place, std::vector<size_t>>;  // of other machines: the pieces that each is for
+  std::map<Place, Tensor> fetch(const std::vector<Share>& shares, int64_t step, const Wanted& wanted);
   std::vector<StateEntry> entries() const;
   bool mirrors_after(int64_t step) const { return mirror_ && step % settings_.recovery.mirror_every == 0; }
   std::optional<StateMemory> take_earlier(const StateMemory::Content& content, int places, bool copy, int64_t step);
