@@ -31,6 +31,7 @@
 #include "launch/cluster/mpirun.h"
 #include "launch/cluster/process_view.h"
 #include "launch/cluster/stack_dump.h"
+#include "launch/world/control_group.h"
 
 namespace lockstep {
 namespace {

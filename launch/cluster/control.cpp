@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "core/base/system_call.h"
+#include "launch/world/unix_socket.h"
 
 namespace lockstep {
 namespace {
@@ -29,30 +30,6 @@ constexpr size_t kMostQueued = 16 << 20, kManyQueued = 1 << 20;
 
 [[noreturn]] void cannot(const std::string& what, const std::string& address) {
   throw Error(ExitCode::kRankLost, str("cannot ", what, " ", address, ": ", std::strerror(errno)));
-}
-
-// The address of a Unix socket. "@NAME" is a name in Linux's abstract namespace: no file is made, whatever TMPDIR is.
-struct UnixAddress {
-  sockaddr_un value{};
-  socklen_t length = 0;
-  explicit UnixAddress(const std::string& name) {
-    require(!name.empty() && name.size() < sizeof value.sun_path, ExitCode::kRankLost, "'", name,
-            "' is empty or too long for the address of a socket");
-    value.sun_family = AF_UNIX;
-    std::memcpy(value.sun_path, name.c_str(), name.size());
-    length = sizeof value;
-    if (name[0] != '@') return;
-    value.sun_path[0] = '\0';
-    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
-  }
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&value); }
-};
-
-// A Unix socket has no other protection than its secret where its name is abstract: only this user and root may try.
-bool is_of_another_user(int socket) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid != ::geteuid() && peer.uid != 0;
 }
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;

@@ -5,7 +5,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,8 +12,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstddef>
-#include <cstring>
 #include <map>
 #include <sstream>
 #include <vector>
@@ -23,6 +20,7 @@
 #include "core/base/system_call.h"
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
+#include "launch/world/unix_socket.h"
 
 namespace lockstep {
 namespace {
@@ -55,13 +53,6 @@ void watch_machine_of(const Descriptor& launcher, double silence) {
   ::setsockopt(launcher.number(), IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
   ::setsockopt(launcher.number(), IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
   ::setsockopt(launcher.number(), IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
-}
-
-bool is_of_this_user(const Descriptor& peer) {
-  ucred who{};
-  socklen_t length = sizeof who;
-  return ::getsockopt(peer.number(), SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 &&
-         (who.uid == ::geteuid() || who.uid == 0);
 }
 
 class MemoryHolder {
@@ -121,7 +112,7 @@ class MemoryHolder {
 
   void accept() {
     Descriptor peer(::accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!peer || !is_of_this_user(peer)) return;
+    if (!peer || is_of_another_user(peer.number())) return;
     limit_answers(peer);
     peers_.push_back(std::move(peer));
   }
@@ -221,14 +212,9 @@ std::optional<HeldMemory> memory_holder_of_machine() {
 
 int run_memory_holder() {
   const Place place = place_of_environment();
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  require(place.name.size() + 1 < sizeof address.sun_path, ExitCode::kUsage, kMemoryHolder, ": '", place.name,
-          "' is too long for the name of a socket");
-  std::memcpy(address.sun_path + 1, place.name.data(), place.name.size());
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + place.name.size());
+  const UnixAddress address("@" + place.name);
   Descriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  const bool bound = listener && ::bind(listener.number(), reinterpret_cast<const sockaddr*>(&address), length) == 0;
+  const bool bound = listener && ::bind(listener.number(), address.get(), address.length) == 0;
   if (!bound && errno == EADDRINUSE) return 0;  // another agent of this machine was first
   require_done(bound, ExitCode::kRankLost, "the memory holder cannot listen on ", host_name());
   Descriptor launcher = connect_to(place.address, kStart);
@@ -236,7 +222,7 @@ int run_memory_holder() {
   require_done(::listen(listener.number(), 1024) == 0, ExitCode::kRankLost, "the memory holder cannot listen");
   const pid_t child = ::fork();
   require_done(child >= 0, ExitCode::kDevice, "cannot start the memory holder");
-  if (child > 0) ::_exit(0);
+  if (child > 0) return 0;
   become_independent(listener, launcher);
   MemoryHolder(std::move(listener), std::move(launcher)).run();
 }

@@ -1,9 +1,8 @@
-// The memory holder: a process on each machine of a job with recovery.from: memory, which keeps the files in memory
-// that ranks hand to it (launch/world/held_memory.h) while ranks, agents and mpirun end and start again. It belongs to
-// the launcher alone: it ends when that does, at once where the launcher's connection closes, and within a bounded time
-// where its machine is gone; the memory is then the system's again, as no name of it exists. It is
-// two processes that have the same: where one is killed the other goes on, and starts another. Run as `lockstep agent
-// --hold`, by agents.
+// The memory holder: a process on each machine of a job with recovery.from: memory. It keeps the files in memory that
+// ranks hand to it (launch/world/held_memory.h) while ranks, agents and mpirun end and start again. It is two processes
+// that hold the same files: where one is killed, the other goes on and starts a new second one. It ends with the
+// launcher: at once where the launcher's connection closes, and within a bounded time where the launcher's machine is
+// gone. The files have no name, so the system then frees their memory. Run as `lockstep agent --hold`, by agents.
 #pragma once
 
 #include <optional>
@@ -33,7 +32,8 @@ struct MemoryHolders {
 // none. Throws ExitCode::kRankLost where it does not start.
 std::optional<HeldMemory> memory_holder_of_machine();
 
-// The process itself: returns once it is ready, in the parent of the process that goes on.
+// Starts the holder and returns its exit code, once it is ready or another agent has started one before. The holder
+// itself, a child process, does not return.
 int run_memory_holder();
 
 }  // namespace lockstep

@@ -89,34 +89,4 @@ std::string waits_in(int64_t process, int64_t thread) {
   return known != names.end() ? known->second : str("system call ", number);
 }
 
-std::string memory_group(int64_t process) {
-  std::ifstream file(str("/proc/", process, "/cgroup"));
-  std::string two, one;
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("0::")) two = "/sys/fs/cgroup" + line.substr(3);
-    if (const size_t at = line.find(":memory:"); at != std::string::npos)
-      one = "/sys/fs/cgroup/memory" + line.substr(at + 8);
-  }
-  return !one.empty() ? one : two;
-}
-
-int64_t memory_kills(const std::string& group) {
-  for (const char* name : {"/memory.events", "/memory.oom_control"}) {
-    std::ifstream file(group + name);
-    std::string key;
-    for (int64_t value = 0; file >> key >> value;)
-      if (key == "oom_kill") return value;
-  }
-  return 0;
-}
-
-int64_t memory_limit(const std::string& group) {
-  for (const char* name : {"/memory.max", "/memory.limit_in_bytes"}) {
-    std::ifstream file(group + name);
-    int64_t limit = 0;
-    if (file >> limit) return limit < (int64_t{1} << 60) ? limit : 0;  // version 1 writes a huge number for none
-  }
-  return 0;
-}
-
 }  // namespace lockstep

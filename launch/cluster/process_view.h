@@ -1,4 +1,4 @@
-// What the system says of a process: for explaining why a rank does not answer. Linux's /proc and cgroups.
+// What the system says of a process: for explaining why a rank does not answer. Linux's /proc.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,5 @@ bool runs_this_program(int64_t process);
 bool has_open(int64_t process, const std::string& path);
 // The system call that a thread waits in: "futex", "poll", "system call 17"; "" if it runs or the system does not say.
 std::string waits_in(int64_t process, int64_t thread);
-// The control group that limits the memory of a process, as a folder; "" if there is none. How many of its processes
-// the kernel has killed for lack of memory, and its limit in bytes (0: none). Versions 1 and 2 of control groups.
-std::string memory_group(int64_t process);
-int64_t memory_kills(const std::string& group);
-int64_t memory_limit(const std::string& group);
 
 }  // namespace lockstep

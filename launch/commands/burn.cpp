@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <sstream>
 #include <utility>
 
 #include "core/autograd/node.h"
@@ -14,7 +13,6 @@
 #include "core/ops/ops.h"
 #include "core/state/state.h"
 #include "core/tensor/raw_ops.h"
-#include "launch/artifacts/text_table.h"
 
 namespace lockstep {
 namespace {
@@ -159,7 +157,6 @@ Burned burn(Communicator& comm, const BurnOptions& o) {
                    passes == 1 ? " pass" : " passes", ", first in pass ", wrong[p].first);
   Burned out;
   for (const int64_t n : all_gather_values(comm, passes, kBurn)) out.passes += n;
-  // Texts that differ where most do not: with two ranks nobody can tell.
   const auto texts = all_gather_text(comm, found.empty() ? "" : str(host_name(), "\n", found), kBurn);
   for (size_t r = 0; r < texts.size(); ++r)
     if (const size_t end = texts[r].find('\n'); end != std::string::npos)

@@ -393,12 +393,10 @@ std::vector<Command> doctor_forms() {
        "doctor [--ranks N] [--dir DIR] [--device auto|cpu|cuda] [--burn SECONDS [--burn-memory SIZE]] [--json]",
        "Examines the ranks of a job: where each runs, how fast it computes, latency and bandwidth between each pair\n"
        "(with more than 16 ranks, between neighbours in a ring), all-reduce, what machines send when all do, the file\n"
-       "system of DIR, and clocks. "
-       "Names\n"
-       "what is slower than the rest or differs from most. Run it as a job would be: lockstep launch -n N -- doctor.\n"
-       "With --burn it tests processors and memory in place of that: the same computations for SECONDS, whose bits "
-       "must\n"
-       "be the same in every pass and on every rank of one kind. Exit code 76 where they are not.",
+       "system of DIR, and clocks. Names what is slower than the rest or differs from most. Run it as a job would be:\n"
+       "lockstep launch -n N -- doctor. With --burn it tests processors and memory in place of that: the same\n"
+       "computations for SECONDS, whose bits must be the same in every pass and on every rank of one kind. Exit code\n"
+       "76 where they are not.",
        {{"ranks", "ranks in this process", "N", "0"},
         {"dir", "where a temporary file of 64 MiB is written and read", "DIR", "."},
         {"device", "where ranks compute and exchange, as the key device", "WHAT", "auto"},

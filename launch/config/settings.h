@@ -55,6 +55,8 @@ struct CheckpointOptions {
   int64_t keep_last = 2;
   int64_t keep_every = 0;
   int64_t keep_best = 0;
+
+  bool while_training() const { return every > 0 || every_minutes > 0 || keep_best > 0; }  // and not at the end alone
 };
 struct RecoveryOptions {
   enum class From : uint8_t { kDisk, kMemory };

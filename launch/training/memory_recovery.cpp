@@ -42,15 +42,10 @@ bool needs(const StateEntry& e, const StoredSlice& s) {
   return intersect(e.region, s.region).numel() > 0;
 }
 
-bool saves_beside_training(const Settings& settings) {
-  const CheckpointOptions& o = settings.checkpoint;
-  return o.every > 0 || o.every_minutes > 0 || o.keep_best > 0;
-}
-
 // Of a rank's share: the newest state, the one that is being written, the one that is being saved; and the last one
 // that is on other machines, and the one that is being sent there.
 int places_of(const Settings& settings, bool mirrors) {
-  return 2 + (saves_beside_training(settings) ? 1 : 0) + (mirrors ? 2 : 0);
+  return 2 + (settings.checkpoint.while_training() ? 1 : 0) + (mirrors ? 2 : 0);
 }
 constexpr int kPlacesOfCopy = 2;
 
@@ -68,9 +63,8 @@ struct Memories {
 
 // What one rank of an earlier start of the job left.
 struct MemoryRecovery::Share {
-  std::string name;
-  int64_t generation = 0;     // the number of that start
-  int holder = 0, owner = 0;  // whose machine has it, and that machine's first rank
+  int64_t generation = 0;  // the number of that start
+  int owner = 0;           // the first rank of the machine that has it
   std::vector<int64_t> steps;
   int64_t tensors = 0;
   std::vector<StoredSlice> slices;
@@ -118,36 +112,35 @@ std::vector<MemoryRecovery::Share> MemoryRecovery::gather_shares(int64_t at_most
   std::vector<JsonObject> mine;
   fail_together(comm_, [&] {
     for (auto& [name, file] : holder_->all()) try {
-        StateMemory memory(std::move(file));
-        if (leads_machine()) memory.forget_after(at_most);
+        StateMemory& memory = earlier_.emplace_back(name, StateMemory(std::move(file))).second;
+        if (!leads_machine()) continue;
+        memory.forget_after(at_most);
         JsonObject line{{"name", name}, {"tensors", memory.content().tensors}};
         const std::vector<int64_t> steps = memory.steps();
         for (size_t i = 0; i < steps.size(); ++i) line.emplace_back(str("step_", i), steps[i]);
         line.emplace_back("slices", JsonText{slices_text(memory.content().slices)});
         mine.push_back(std::move(line));
-        earlier_.emplace_back(name, std::move(memory));
       } catch (const Error& e) {
         log_warning(str("passing over state in memory on ", host_name(), ": ", e.what()));
       }
   });
-  const auto texts = all_gather_text(comm_, leads_machine() ? json_list(mine) : std::string(), kLabel);
+  const auto texts = all_gather_text(comm_, mine.empty() ? std::string() : json_list(mine), kLabel);
   std::vector<Share> out;
   const int here = holder_of_[static_cast<size_t>(comm_.rank())];
   for (size_t r = 0; r < texts.size(); ++r) {
     if (texts[r].empty()) continue;
     const bool read = visit_json_list(texts[r], [&](JsonObject&& o) {
       Share s;
-      s.name = json_text(o, "name", kLabel);
-      s.generation = generation_of(s.name);
-      s.holder = holder_of_[r];
+      const std::string& its_name = json_text(o, "name", kLabel);
+      s.generation = generation_of(its_name);
       s.owner = static_cast<int>(r);
       s.tensors = json_int(o, "tensors", kLabel);
       for (int i = 0; i < StateMemory::kMostPlaces; ++i)
         if (const int64_t step = integer_of(o, str("step_", i), -1); step >= 0) s.steps.push_back(step);
       s.slices = parse_slices(json_text(o, "slices", kLabel), kLabel);
-      if (s.holder == here)
+      if (holder_of_[r] == here)
         for (const auto& [name, memory] : earlier_)
-          if (name == s.name) s.memory = &memory;
+          if (name == its_name) s.memory = &memory;
       out.push_back(std::move(s));
     });
     check(read, kLabel, ": what rank ", static_cast<int64_t>(r), " says of it is no list");
@@ -166,10 +159,8 @@ std::optional<std::vector<MemoryRecovery::Found>> MemoryRecovery::cover(const st
     tensors = std::max(tensors, s.tensors);
     for (size_t k = 0; k < s.slices.size(); ++k) all.push_back({s.slices[k], i, k});
   }
-  std::stable_sort(all.begin(), all.end(), [](const Found& a, const Found& b) {
-    const auto order = place_order(a.slice, b.slice);
-    return order < 0;
-  });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Found& a, const Found& b) { return place_order(a.slice, b.slice) < 0; });
   std::vector<Found> out;
   std::vector<StoredSlice> arranged;
   for (size_t begin = 0, end = 0; begin < all.size(); begin = end) {
@@ -306,11 +297,18 @@ int64_t MemoryRecovery::bytes_of(const Settings& settings, const Trainer& traine
 
 bool MemoryRecovery::saves_from_memory(const Settings& settings, const Trainer& trainer,
                                        const std::vector<int>& machine_of) {
-  return saves_beside_training(settings) && trainer.replicas(machine_of).even;
+  return settings.checkpoint.while_training() && trainer.replicas(machine_of).even;
 }
 
-// Of all ranks of this machine together.
-int64_t MemoryRecovery::bytes_of_machine(int64_t bytes) const {
+// Is there room for what all ranks of a machine need together? On every machine; the same on every rank.
+bool MemoryRecovery::fits(int64_t needed) const {
+  const int64_t there = available_memory();
+  const auto all = all_gather_values(comm_, there == 0 || needed <= there ? 1 : 0, kLabel);
+  return std::find(all.begin(), all.end(), 0) == all.end();
+}
+
+// The sum over the ranks of this machine.
+int64_t MemoryRecovery::of_machine(int64_t bytes) const {
   const std::vector<int64_t> all = all_gather_values(comm_, bytes, kLabel);
   int64_t out = 0;
   for (size_t r = 0; r < all.size(); ++r)
@@ -318,15 +316,7 @@ int64_t MemoryRecovery::bytes_of_machine(int64_t bytes) const {
   return out;
 }
 
-// On every machine; the same on every rank.
-bool MemoryRecovery::fits(int64_t bytes) const {
-  const int64_t needed = bytes_of_machine(bytes), there = available_memory();
-  const std::vector<int64_t> all = all_gather_values(comm_, there == 0 || needed <= there ? 1 : 0, kLabel);
-  return std::find(all.begin(), all.end(), 0) == all.end();
-}
-
-void MemoryRecovery::require_memory(int64_t bytes) const {
-  const int64_t needed = bytes_of_machine(bytes);
+void MemoryRecovery::require_memory(int64_t needed) const {
   fail_together(comm_, [&] {
     const int64_t there = available_memory();
     require(there == 0 || needed <= there, ExitCode::kDevice, settings_.config.place("recovery.from"),
@@ -398,11 +388,10 @@ void MemoryRecovery::begin(const CheckpointInfo& info) {
     if (!copies.back()) bytes += its.bytes(kPlacesOfCopy);
   }
   earlier_.clear();
-  if (!fits(bytes)) {
-    drop_earlier(names);
-    names.clear();
+  if (const int64_t needed = of_machine(bytes); !fits(needed)) {
+    drop_earlier(std::exchange(names, {}));
+    require_memory(needed);
   }
-  require_memory(bytes);
   std::vector<StateMirror::Guest> guests;
   fail_together(comm_, [&] {
     if (!memory_) memory_.emplace(content, places);

@@ -68,9 +68,9 @@ class MemoryRecovery {
   bool mirrors_after(int64_t step) const { return mirror_ && step % settings_.recovery.mirror_every == 0; }
   std::optional<StateMemory> take_earlier(const StateMemory::Content& content, int places, bool copy, int64_t step);
   std::vector<int> keepers() const;
-  int64_t bytes_of_machine(int64_t bytes) const;
-  bool fits(int64_t bytes) const;
-  void require_memory(int64_t bytes) const;
+  int64_t of_machine(int64_t bytes) const;
+  bool fits(int64_t needed) const;
+  void require_memory(int64_t needed) const;
   void drop_earlier(const std::vector<std::string>& names);
   void hand_over();
   void put_all();

@@ -13,8 +13,7 @@ using Clock = std::chrono::steady_clock;
 
 // Of this rank's entries, where it saves more than once.
 int64_t elements_of(const Settings& settings, const Trainer& trainer) {
-  const CheckpointOptions& o = settings.checkpoint;
-  if (o.every == 0 && o.every_minutes == 0 && o.keep_best == 0) return 0;
+  if (!settings.checkpoint.while_training()) return 0;
   int64_t elements = 0;
   for (const StateEntry& e : trainer.entries_to_save()) elements += e.data.numel();
   return elements;

@@ -2,18 +2,17 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 
+#include "core/base/error.h"
 #include "core/base/host.h"
-#include "core/base/system_call.h"
+#include "launch/world/unix_socket.h"
 
 namespace lockstep {
 namespace {
@@ -28,17 +27,9 @@ constexpr int kAnswer = 10;        // seconds until an answer must be there
 }
 
 Descriptor connect_once(const std::string& name) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (name.size() + 1 > sizeof address.sun_path) {
-    errno = ENAMETOOLONG;
-    return Descriptor();
-  }
-  std::memcpy(address.sun_path + 1, name.data(), name.size());  // Linux's abstract namespace: no file is made
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const UnixAddress address("@" + name);
   Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!socket || ::connect(socket.number(), reinterpret_cast<const sockaddr*>(&address), length) != 0)
-    return Descriptor();
+  if (!socket || ::connect(socket.number(), address.get(), address.length) != 0) return Descriptor();
   const timeval limit{kAnswer, 0};
   ::setsockopt(socket.number(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   ::setsockopt(socket.number(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
@@ -116,12 +107,11 @@ HeldMemory HeldMemory::connect(const std::string& name, double seconds) {
   }
 }
 
-std::string HeldMemory::ask(const std::string& what, const Descriptor& file) {
+void HeldMemory::ask(const std::string& what, const Descriptor& file) {
   std::string answer;
   Descriptor none;
   if (!send_message(socket_.number(), what, file.number()) || !receive_message(socket_.number(), answer, none))
     holder_is_gone(what);
-  return answer;
 }
 
 void HeldMemory::put(const std::string& name, const Descriptor& file) { ask("put " + name, file); }

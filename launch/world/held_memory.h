@@ -3,7 +3,6 @@
 // job's next start. HeldMemory is a rank's connection to it; used by one thread.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,9 +12,10 @@
 
 namespace lockstep {
 
-// Environment by which the launcher says how the holder is called: "NAME ADDRESS SECONDS", its name as a socket, secret
-// as whoever knows it reads the state; where it finds the launcher, whose end is its own; after how long without an
-// answer of the launcher's machine that has ended, too.
+// The environment variable by which the launcher tells agents, ranks and holders about each other: "NAME ADDRESS
+// SECONDS". NAME is the abstract name of the holder's socket, which is secret: whoever knows it can read the state.
+// ADDRESS is the launcher's, to which the holder stays connected; it ends with that connection. SECONDS is how long a
+// machine may be silent before it counts as lost (launch.silence).
 inline constexpr char kMemoryHolder[] = "LOCKSTEP_MEMORY";
 std::string memory_holder_name();  // of the environment's; empty: none is meant
 
@@ -36,7 +36,7 @@ class HeldMemory {
 
  private:
   explicit HeldMemory(Descriptor socket) : socket_(std::move(socket)) {}
-  std::string ask(const std::string& what, const Descriptor& file);
+  void ask(const std::string& what, const Descriptor& file);
 
   Descriptor socket_;
   std::string id_;

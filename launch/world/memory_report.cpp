@@ -1,8 +1,9 @@
 #include "launch/world/memory_report.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/device/context.h"
+#include "launch/world/control_group.h"
 
 namespace lockstep {
 
@@ -69,42 +71,12 @@ int64_t peak_resident_bytes() {
   return 0;
 }
 
-namespace {
-
-// The number behind `word` in a file such as memory.stat; with an empty word its first one; -1 where there is none.
-int64_t number_in(const std::string& path, const std::string& word) {
-  std::ifstream file(path);
-  std::string name, value;
-  if (word.empty()) file >> value;
-  while (!word.empty() && file >> name >> value && name != word) value.clear();
-  return value.empty() || !std::isdigit(static_cast<unsigned char>(value[0])) ? -1 : std::atoll(value.c_str());
-}
-
-// What the control groups of this process (version 2) leave it, each of them; -1: they limit nothing.
-int64_t left_by_groups() {
-  int64_t left = -1;
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("0::/")) continue;
-    for (std::string group = "/sys/fs/cgroup" + line.substr(3); group.size() > 14; group.resize(group.rfind('/'))) {
-      const int64_t most = number_in(group + "/memory.max", ""), now = number_in(group + "/memory.current", "");
-      if (most < 0 || now < 0) continue;
-      const int64_t cached = std::max<int64_t>(0, number_in(group + "/memory.stat", "inactive_file"));
-      const int64_t here = std::max<int64_t>(1, most - now + cached);
-      left = left < 0 ? here : std::min(left, here);
-    }
-  }
-  return left;
-}
-
-}  // namespace
-
 int64_t available_memory() {
   int64_t there = 0;
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);)
     if (line.starts_with("MemAvailable:")) there = std::strtoll(line.c_str() + 13, nullptr, 10) * 1024;
-  const int64_t left = left_by_groups();
+  const int64_t left = memory_left(memory_group(::getpid()));
   return there > 0 && left > 0 ? std::min(there, left) : std::max<int64_t>({there, left, 0});
 }
 

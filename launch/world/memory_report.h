@@ -26,7 +26,8 @@ int64_t device_peak(const AllocatorStats& stats);
 // The peak resident memory of this process in bytes; 0 if the system does not say. Not from getrusage, whose value
 // includes the process that started this one.
 int64_t peak_resident_bytes();
-// The bytes that this machine's processes can still take without swapping (MemAvailable); 0 if the system does not say.
+// The bytes that this process can still take without swapping: what the machine has (MemAvailable), or less where its
+// control groups limit it; 0 if the system does not say.
 int64_t available_memory();
 
 }  // namespace lockstep

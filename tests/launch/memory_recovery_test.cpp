@@ -4,13 +4,8 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <cstddef>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -18,6 +13,7 @@
 
 #include "launch/training/sentinel.h"
 #include "launch/training/shared_data.h"
+#include "launch/world/unix_socket.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/planted_machines.h"
 #include "tests/support/run_ranks.h"
@@ -31,11 +27,8 @@ constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 class Holder {
  public:
   explicit Holder(const std::string& name) : id_(name), socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path + 1, name.data(), name.size());
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-    EXPECT_EQ(::bind(socket_.number(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+    const UnixAddress address("@" + name);
+    EXPECT_EQ(::bind(socket_.number(), address.get(), address.length), 0);
     EXPECT_EQ(::listen(socket_.number(), 64), 0);
     thread_ = std::thread([this] { serve(); });
   }
