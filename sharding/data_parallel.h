@@ -57,6 +57,18 @@ class DataParallel {
                      const GradientSink& sink);
   // In this step: the gradients of this rank's micro-batch `index` go to `sink`, too, which lives until it ends.
   void watch(int64_t index, const GradientSink& sink) { reductions_->watch(index, sink); }
+  // In this step: keeps the leaves of bucket `index` of sums(), so that its sum can be formed again.
+  void keep_leaves(size_t index) { reductions_->buckets()[index]->keep_leaves(); }
+  // How many buckets of sums there are; 0 where ranks do not form the tree's sums (reduce: fast).
+  size_t sums() const { return options_.reduce == ReduceMode::kExact ? reductions_->buckets().size() : 0; }
+  // After end_step() and before the update, of a bucket whose leaves were kept: this rank's part of the step's sum, and
+  // the part of rank `of[me]` formed again from all ranks' leaves, by tensor, as "wte.weight[0:4096]". The second is
+  // collective; `of`: by rank.
+  void sum_of_part(size_t index, const GradientSink& sink) const;
+  void sum_again(size_t index, const std::vector<int>& of, const GradientSink& sink);
+  void set_sum_observer(const std::function<void(const Tensor& sum)>& observer) {
+    reductions_->set_sum_observer(observer);
+  }
   // For a step that a GPU's graph holds (core/device/graph.h), from begin_step to end_step and the update: what the
   // host brings to it, before it is recorded and before each launch, in place of end_step's `requests`.
   void set_inputs(const StepInputs& inputs);

@@ -115,6 +115,8 @@ void GradientBucket::begin_step(int64_t micro_count) {
   in_flight_.clear();
   gradient_ = Tensor();
   watched_ = -1;
+  keeps_copies_ = false;
+  kept_.clear();
   nodes_ = TreeStack<Tensor>(micro_count);
   sum_ = TreeStack<Tensor>(micro_count);
   micro_count_ = micro_count;
@@ -196,6 +198,10 @@ void GradientBucket::leaf_complete() {
     return;
   }
   if (reduce_dtype_ != DType::kFloat32) raw::copy(leaf, raw::cast(leaf, reduce_dtype_));  // rounded once, at any size
+  if (keeps_copies_) {
+    kept_.push_back(Tensor::empty(leaf.shape()));
+    raw::copy(kept_.back(), leaf);
+  }
   nodes_.push({micro_, micro_ + 1}, std::move(leaf), [this](const Tensor& into, const Tensor& from) {
     add_into(into, from);
     spare_.push_back(from);
@@ -532,6 +538,7 @@ void GradientBucket::fold(Nodes nodes, bool last) {
 void GradientBucket::place_gradient(const Tensor& own_node) {
   check(sum_.complete(), collective_name(), ": the ranks' tree nodes do not join");
   const Tensor sum = sum_.nodes()[0].second;  // of this rank's part
+  observe(sum);
   measure(sum);
   if (mesh_.replica().size == 1) {
     gradient_ = sum;
@@ -547,6 +554,11 @@ void GradientBucket::place_gradient(const Tensor& own_node) {
   gathering_ = mesh_.replica().comm().all_gather(
       gradient_, sum, BucketLayout::cut_sizes(parameters_.slice(), mesh_.replica().size), collective_name());
   if (!keeps_leaves_) wait_gathered();
+}
+
+Tensor GradientBucket::sum_of_part() const {
+  check(sum_.complete(), collective_name(), ": there is no sum yet");
+  return sum_.nodes()[0].second;
 }
 
 void GradientBucket::wait_gathered() { std::exchange(gathering_, {}).wait(); }

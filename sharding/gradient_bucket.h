@@ -3,6 +3,7 @@
 // the tree's order, and leaves this rank's slice of the step's sum. Owned by ReduceSchedule; borrows the parameters.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -43,6 +44,17 @@ class GradientBucket {
   int end_micro_batch();
   // In this step: what each parameter of the bucket gets from micro-batch `index` goes to `sink`, too.
   void watch(int64_t index, const GradientSink& sink);
+  // In this step: keeps what each of this rank's micro-batches adds, so that the sum can be formed again.
+  void keep_leaves() { keeps_copies_ = true; }
+  // Of a step that kept them, in the order of the micro-batches, until the next one begins.
+  const std::vector<Tensor>& kept_leaves() const { return kept_; }
+  // After the last round and before the update: the step's sum of part(), fp32.
+  Tensor sum_of_part() const;
+  // Called with each sum of this rank's part, and of another's that it forms again. For faults that are injected.
+  void set_sum_observer(std::function<void(const Tensor& sum)> observer) { sum_observer_ = std::move(observer); }
+  void observe(const Tensor& sum) const {
+    if (sum_observer_) sum_observer_(sum);
+  }
   // A micro-batch of another rank, beside a step: what comes of it goes to `sink` alone.
   void begin_apart(const GradientSink& sink);
   void end_apart();
@@ -104,7 +116,9 @@ class GradientBucket {
 
   int64_t micro_count_ = 0, micro_ = 0, watched_ = -1;
   const GradientSink* sink_ = nullptr;  // borrowed for the step, or for the micro-batch that is apart
-  bool apart_ = false;
+  bool apart_ = false, keeps_copies_ = false;
+  std::vector<Tensor> kept_;
+  std::function<void(const Tensor&)> sum_observer_;
   TreeStack<Tensor> nodes_;  // of this rank's micro-batches of the round; whole buffers
   TreeStack<Tensor> sum_;    // of all ranks' so far; this rank's part
   std::vector<Tensor> leaves_, spare_, sums_, spare_sums_;

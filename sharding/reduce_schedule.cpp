@@ -98,6 +98,10 @@ void ReduceSchedule::watch(int64_t index, const GradientSink& sink) {
   for (auto& b : buckets_) b->watch(index, sink);
 }
 
+void ReduceSchedule::set_sum_observer(const std::function<void(const Tensor& sum)>& observer) {
+  for (auto& b : buckets_) b->set_sum_observer(observer);
+}
+
 void ReduceSchedule::begin_apart(const GradientSink& sink) {
   for (auto& b : buckets_) b->begin_apart(sink);
 }

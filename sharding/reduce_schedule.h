@@ -48,6 +48,7 @@ class ReduceSchedule {
 
   // Gradients of this step's micro-batch `index`, of this rank, go to `sink`, too. After begin_step().
   void watch(int64_t index, const GradientSink& sink);
+  void set_sum_observer(const std::function<void(const Tensor& sum)>& observer);  // GradientBucket's
   // Between steps, around forward and backward of any one micro-batch: nothing is exchanged or added up.
   void begin_apart(const GradientSink& sink);
   void end_apart();

@@ -274,6 +274,8 @@ GemmArgs gemm_args(const Tensor& c, const Tensor& a, const Tensor& b, const Tens
   return g;
 }
 
+thread_local std::function<void(const Tensor&)> product_observer;
+
 void launch_gemm(const GemmArgs& g) {
   launch([](Parallel& p, const GemmArgs& args) { kernels(p).gemm(p, args); }, g);
 }
@@ -286,10 +288,13 @@ void check_epilogue(const Tensor& c, const Tensor& aux) {
 
 }  // namespace
 
+void set_product_observer(std::function<void(const Tensor&)> observer) { product_observer = std::move(observer); }
+
 void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias, bool accumulate) {
   GemmArgs g = gemm_args(c, a, b, bias);
   g.accumulate = accumulate;
   launch_gemm(g);
+  if (product_observer) product_observer(c);
 }
 
 void gemm_gelu(const Tensor& y, const Tensor& pre, const Tensor& a, const Tensor& b, const Tensor& bias) {
@@ -298,6 +303,7 @@ void gemm_gelu(const Tensor& y, const Tensor& pre, const Tensor& a, const Tensor
   g.epilogue = Epilogue::kGelu;
   g.aux = pre.write();
   launch_gemm(g);
+  if (product_observer) product_observer(y);
 }
 
 void gemm_gelu_backward(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& pre) {
@@ -306,6 +312,7 @@ void gemm_gelu_backward(const Tensor& c, const Tensor& a, const Tensor& b, const
   g.epilogue = Epilogue::kGeluBackward;
   g.aux = const_cast<void*>(pre.read());
   launch_gemm(g);
+  if (product_observer) product_observer(c);
 }
 
 void linear_gradients(const GradientTarget& weight, const GradientTarget& bias, const Tensor& g, const Tensor& x) {
@@ -320,6 +327,7 @@ void linear_gradients(const GradientTarget& weight, const GradientTarget& bias, 
     args.accumulate_bias_gradient = bias.accumulate;
   }
   launch_gemm(args);
+  if (product_observer) product_observer(weight.out);
   if (one) sum_dims(bias.out, g, {0}, bias.accumulate);
 }
 

@@ -2,6 +2,7 @@
 // Plain functions; outputs are allocated by the caller unless returned.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <string_view>
 
@@ -71,6 +72,9 @@ void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias 
 void gemm_gelu(const Tensor& y, const Tensor& pre, const Tensor& a, const Tensor& b, const Tensor& bias = {});
 // C = (A B) gelu'(pre), element by element; as above.
 void gemm_gelu_backward(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& pre);
+// Called on this thread with the result of each of the products here once it is in order on the current stream; empty:
+// nothing is. For faults that are injected.
+void set_product_observer(std::function<void(const Tensor& result)> observer);
 // Where a gradient goes: `out` is overwritten, or added to.
 struct GradientTarget {
   Tensor out;

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <thread>
 
@@ -20,21 +20,27 @@ namespace lockstep {
 namespace {
 
 constexpr uint32_t kFlippedBit = 1u << 20;  // of the mantissa: the value changes by up to an eighth, and stays finite
-
-// Of the first element that is not 0: a bit of 0 is too small a number to matter.
-void flip_bit(const Tensor& values) {
-  const Tensor flat = values.flatten();
-  const std::vector<float> now = flat.to_vector<float>();
-  if (now.empty()) return;
-  const auto found = std::find_if(now.begin(), now.end(), [](float v) { return v != 0; });
-  const int64_t at = found == now.end() ? 0 : found - now.begin();
-  const auto bits = std::bit_cast<uint32_t>(now[static_cast<size_t>(at)]) ^ kFlippedBit;
-  raw::copy(flat.slice(0, at, at + 1), Tensor::full({1}, std::bit_cast<float>(bits)));
-}
+constexpr uint16_t kFlippedBitOfBf16 = 1u << 4, kFlippedBitOfFp16 = 1u << 7;
+constexpr int64_t kProducts = 8;  // the first ones of a micro-batch, of which one is wrong
 
 void flip_first(const std::vector<StateEntry>& parameters) {
   const auto held = std::find_if(parameters.begin(), parameters.end(), [](auto& e) { return e.data.numel() > 0; });
-  if (held != parameters.end()) flip_bit(held->data);
+  if (held != parameters.end()) Chaos::flip_bit(held->data);
+}
+
+// As soon as the gradient of the model's first parameter is complete.
+void flip_gradient(const Module& model) {
+  for (const NamedParameter& p : model.parameters()) {
+    const auto& record = p.parameter->value.record();
+    if (!record || !record->on_grad) continue;
+    record->on_grad = [of = record.get(), next = record->on_grad] {
+      Chaos::flip_bit(of->grad);
+      const auto original = next;
+      of->on_grad = original;  // ends this function object: only locals from here on
+      original();
+    };
+    return;
+  }
 }
 
 // A write to memory that may not be written.
@@ -87,23 +93,67 @@ double Chaos::loss_gradient(int64_t step, double gradient) const {
   return due("nan", step) ? std::numeric_limits<double>::quiet_NaN() : gradient;
 }
 
-void Chaos::before_backward(int64_t step, bool first, const Module& model) const {
-  const bool always = std::any_of(faults_.begin(), faults_.end(),
-                                  [&](const ChaosFault& f) { return f.kind == "gradients" && step >= f.step; });
-  if (first) (void)due("gradients", step);
-  if (!always && !(first && due("gradient", step))) return;
-  for (const NamedParameter& p : model.parameters()) {
-    const auto& record = p.parameter->value.record();
-    if (!record || !record->on_grad) continue;
-    record->on_grad = [of = record.get(), next = record->on_grad] {
-      flip_bit(of->grad);
-      const auto original = next;
-      of->on_grad = original;  // ends this function object: only locals from here on
-      original();
-    };
-    return;
-  }
+namespace {
+
+// Of the first value that is not 0: a bit of 0 is too small a number to matter.
+template <class Word>
+void flip_first_of(Word* values, int64_t count, Word bit) {
+  const auto nonzero = [](Word v) { return static_cast<Word>(v << 1) != 0; };
+  Word* found = std::find_if(values, values + count, nonzero);
+  *(found == values + count ? values : found) ^= bit;
 }
+
+}  // namespace
+
+// In host memory in the order of the stream, and not as a write of the tensor: nothing that computes rightly writes it.
+void Chaos::flip_bit(const Tensor& values) {
+  const Tensor flat = values.flatten();
+  const int64_t n = flat.numel();
+  if (n == 0) return;
+  if (!flat.device().in_host_memory()) {
+    std::vector<float> now = flat.to_vector<float>();
+    std::vector<uint32_t> words(now.size());
+    std::memcpy(words.data(), now.data(), now.size() * sizeof(float));
+    flip_first_of(words.data(), n, kFlippedBit);
+    std::memcpy(now.data(), words.data(), now.size() * sizeof(float));
+    return raw::copy(flat, Tensor::of(now, {n}));
+  }
+  void* at = const_cast<void*>(flat.read());
+  const DType type = flat.dtype();
+  current_stream().enqueue([at, n, type](Parallel&) {
+    if (type == DType::kFloat32) flip_first_of(static_cast<uint32_t*>(at), n, kFlippedBit);
+    else if (type == DType::kBFloat16) flip_first_of(static_cast<uint16_t*>(at), n, kFlippedBitOfBf16);
+    else flip_first_of(static_cast<uint16_t*>(at), n, kFlippedBitOfFp16);
+  });
+}
+
+const ChaosFault* Chaos::since(std::string_view kind, int64_t step) const {
+  const auto found = std::find_if(faults_.begin(), faults_.end(),
+                                  [&](const ChaosFault& f) { return f.kind == kind && step >= f.step; });
+  return found == faults_.end() ? nullptr : &*found;
+}
+
+void Chaos::before_pass(int64_t step, bool first, const Module& model) const {
+  if (first)
+    for (const char* kind : {"gradients", "activations", "products", "sums"}) (void)due(kind, step);
+  if (const ChaosFault* fault = since("products", step)) {
+    raw::set_product_observer([left = fault->step % kProducts](const Tensor& result) mutable {
+      if (left-- != 0) return;
+      const Shape row({result.dim(-1)});
+      flip_bit(Tensor::view_of(result.storage(), result.offset(), row, result.dtype()));
+    });
+  }
+  if (const ChaosFault* fault = since("activations", step)) {
+    std::vector<Module*> blocks = model.blocks();
+    std::erase_if(blocks,
+                  [](const Module* m) { return m->children().empty(); });  // an embedding, which may be read beside
+    if (blocks.empty()) blocks = model.blocks();
+    blocks[static_cast<size_t>(fault->step) % blocks.size()]->set_observer(&flip_bit);
+  }
+  if (since("gradients", step) || (first && due("gradient", step))) flip_gradient(model);
+}
+
+bool Chaos::adds_wrongly(int64_t step) const { return since("sums", step) != nullptr; }
 
 void Chaos::after_update(int64_t step, const std::vector<StateEntry>& parameters) const {
   if (due("weight", step)) flip_first(parameters);

@@ -28,9 +28,13 @@ class Chaos {
   void while_loading(int64_t step) const;  // hang
   double loss_gradient(int64_t step,
                        double gradient) const;  // nan: what the pass and backward begin with, otherwise `gradient`
-  // gradient: flips a bit as soon as the gradient of the model's first parameter is complete, of the step's first
-  // micro-batch; gradients: of every micro-batch from that step on, those that are computed for other ranks, too.
-  void before_backward(int64_t step, bool first, const Module& model) const;
+  // Before forward and backward of a micro-batch, `first` of the step. gradient: flips a bit as soon as the gradient of
+  // the model's first parameter is complete, of the step's first micro-batch. In every micro-batch from that step on,
+  // in those that are computed for other ranks, too: gradients: the same; activations: a bit of what one of the model's
+  // blocks gives, by the number of the step; products: of one product's result, by the number of the step.
+  void before_pass(int64_t step, bool first, const Module& model) const;
+  bool adds_wrongly(int64_t step) const;  // sums: of every sum of gradients from that step on
+  static void flip_bit(const Tensor& values);
   void after_update(int64_t step, const std::vector<StateEntry>& parameters) const;  // weight: of this rank's slices
   void at_rest(int64_t step, const std::vector<StateEntry>& parameters) const;  // memory: the same, before the step
   // full: throws ExitCode::kStorage. On the saver's thread.
@@ -38,6 +42,7 @@ class Chaos {
 
  private:
   bool due(std::string_view kind, int64_t step) const;
+  const ChaosFault* since(std::string_view kind, int64_t step) const;  // the fault that is there from its step on
 
   std::vector<ChaosFault> faults_;
 };

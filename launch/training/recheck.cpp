@@ -135,29 +135,40 @@ Recheck::Turn Recheck::turn_of(int64_t step, int64_t micro_count, int rank) cons
   return {std::max<int64_t>(theirs, 0), of(rank)};
 }
 
-void Recheck::compare(int64_t step, int64_t micro_count, const GradientHashes& watched, const GradientHashes& checked,
-                      bool last, const Again& again) {
-  const auto all = all_gather_text(ranks_.comm(), to_hex(watched.sum()) + to_hex(checked.sum()), "recheck");
-  for (int checker = 0; checker < ranks_.size; ++checker) {
-    const int owner = owner_of(step, checker);
-    const int64_t micro = turn_of(step, micro_count, owner).watched;
-    if (micro < 0) continue;
-    const std::string_view first = all[static_cast<size_t>(owner)], second = all[static_cast<size_t>(checker)];
-    if (first.substr(0, 32) == second.substr(32)) continue;
-    report(step, owner, checker, micro, ranks_.index == owner ? watched : checked, again);
-  }
+std::vector<int> Recheck::owners(int64_t step) const {
+  std::vector<int> out;
+  for (int r = 0; r < ranks_.size; ++r) out.push_back(owner_of(step, r));
+  return out;
+}
+
+void Recheck::compare(int64_t step, int64_t micro_count, const Results& gradients, const Results* sums, bool last) {
+  compare(step, micro_count, Kind::kGradients, gradients);
+  if (sums) compare(step, micro_count, Kind::kSums, *sums);
   if (last) good_ = step;
 }
 
-// Every rank computes that micro-batch once more: what most of them find is right.
-void Recheck::report(int64_t step, int owner, int checker, int64_t micro, const GradientHashes& first,
-                     const Again& again) {
+void Recheck::compare(int64_t step, int64_t micro_count, Kind kind, const Results& results) {
+  const auto all = all_gather_text(ranks_.comm(), to_hex(results.own.sum()) + to_hex(results.checked.sum()), "recheck");
+  for (int checker = 0; checker < ranks_.size; ++checker) {
+    const int owner = owner_of(step, checker);
+    const int64_t micro = turn_of(step, micro_count, owner).watched;
+    if (micro < 0 && kind == Kind::kGradients) continue;
+    const std::string_view first = all[static_cast<size_t>(owner)], second = all[static_cast<size_t>(checker)];
+    if (first.substr(0, 32) == second.substr(32)) continue;
+    report(step, owner, checker, micro, kind, results);
+  }
+}
+
+// Every rank computes that once more: what most of them find is right.
+void Recheck::report(int64_t step, int owner, int checker, int64_t micro, Kind kind, const Results& results) {
   failed_ = true;
   Communicator& comm = ranks_.comm();
   const int me = ranks_.index, size = ranks_.size;
-  const bool involved = me == owner || me == checker;
+  const bool involved = me == owner || me == checker, sums = kind == Kind::kSums;
+  const GradientHashes& first = me == owner ? results.own : results.checked;
+  const int64_t which = sums ? owner : micro;
   GradientHashes second;
-  again(micro, [&](const std::string& name, const Tensor& t) { second.add(name, t); });
+  results.again(which, [&](const std::string& name, const Tensor& t) { second.add(name, t); });
   const auto votes = all_gather_text(comm, to_hex(second.sum()) + (involved ? to_hex(first.sum()) : ""), "recheck");
   const auto vote = [&](int r) { return votes[static_cast<size_t>(r)].substr(0, 32); };
   int judge = -1;  // the first of most ranks that agree
@@ -166,13 +177,15 @@ void Recheck::report(int64_t step, int owner, int checker, int64_t micro, const 
     for (int q = 0; q < size; ++q) agree += vote(q) == vote(r);
     if (2 * agree > size) judge = r;
   }
-  const std::string what = str("step ", step, ": micro-batch ", micro);
+  const std::string what =
+      sums ? str("step ", step, ": the part of rank ", owner) : str("step ", step, ": micro-batch ", micro);
+  const std::string_view of_what = sums ? "sums of gradients" : "gradients";
   const std::string last = good_ >= 0 ? str("the last step that was found good is ", good_)
                                       : std::string("no earlier step was checked since the run was resumed");
   if (judge < 0) {
     if (me != owner) throw Error::secondary(ExitCode::kRanksDisagree);
     throw Error(ExitCode::kRanksDisagree,
-                str(what, " has other gradients on rank ", owner, " than on rank ", checker,
+                str(what, " has other ", of_what, " on rank ", owner, " than on rank ", checker,
                     ", and no majority says which are right; ", last,
                     ". One of their processors computes wrongly: test them with `lockstep doctor`"));
   }
@@ -194,7 +207,7 @@ void Recheck::report(int64_t step, int owner, int checker, int64_t micro, const 
   place.name = said.substr(said.find(' ') + 1);
   std::string values;
   if (again_wrong && !place.name.empty()) {
-    again(micro, [&](const std::string& name, const Tensor& t) {
+    results.again(which, [&](const std::string& name, const Tensor& t) {
       if (name != place.name) return;
       const Tensor flat = t.flatten();
       place.values =
@@ -218,9 +231,9 @@ void Recheck::report(int64_t step, int owner, int checker, int64_t micro, const 
     values = str(" in a block of up to ", GradientHashes::kBlock, " elements from ", place.first, " on",
                  again_wrong ? "" : "; computed again it was right, so the fault comes and goes");
   throw Error(ExitCode::kRanksDisagree,
-              str(what, ": rank ", wrong, " on ", host_name(), " computes other gradients than the other ranks, in ",
-                  place.name.empty() ? "a tensor that is not known" : place.name, values, "; ", last,
-                  ". Its processor or memory is at fault: take the machine out",
+              str(what, ": rank ", wrong, " on ", host_name(), " computes other ", of_what,
+                  " than the other ranks, in ", place.name.empty() ? "a tensor that is not known" : place.name, values,
+                  "; ", last, ". Its processor or memory is at fault: take the machine out",
                   good_ >= 0 ? str(", then go on from a checkpoint of step ", good_, " or before") : std::string()));
 }
 

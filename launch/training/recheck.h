@@ -1,6 +1,7 @@
-// Recheck: finds a processor that computes wrong gradients. Every n-th step each rank computes a micro-batch of another
-// rank once more, of another machine where each has as many consecutive ranks, before the update, and both compare
-// hashes of its gradients, which are the same bits on every processor. Owned by the trainer; borrows the communicator.
+// Recheck: finds a processor that computes wrong gradients. Every n-th step, before the update, each rank computes a
+// micro-batch of another rank once more, of another machine where each has as many consecutive ranks, and adds up that
+// rank's part of one bucket of gradients, of each in turn; both compare hashes of the results, which are the same bits
+// on every processor. Owned by the trainer; borrows the communicator.
 #pragma once
 
 #include <algorithm>
@@ -53,14 +54,21 @@ class Recheck {
   };
   Turn turn(int64_t step, int64_t micro_count) const { return turn_of(step, micro_count, ranks_.index); }
 
-  // After the step's backward passes and before its update. `watched` and `checked`: hashes by that turn. `again`
-  // computes a micro-batch once more; all ranks call it together. Throws ExitCode::kRanksDisagree on the rank that
-  // computes wrongly, by most ranks' results, naming tensor, element and values as far as the fault can be repeated;
-  // a secondary error elsewhere. Collective.
-  using Again = std::function<void(int64_t micro, const GradientSink& sink)>;
-  // `last`: the step has no other backward passes that are compared.
-  void compare(int64_t step, int64_t micro_count, const GradientHashes& watched, const GradientHashes& checked,
-               bool last, const Again& again);
+  // In such a step, of `buckets`: the one whose sums are compared, and by rank, whose part of it each forms again.
+  size_t bucket(int64_t step, size_t buckets) const { return static_cast<size_t>(step / every_) % buckets; }
+  std::vector<int> owners(int64_t step) const;
+
+  // What this rank computed for itself and for the rank that it checks, and how all ranks together compute one thing
+  // again: a micro-batch by its number, sums by the number of the rank whose part they are.
+  struct Results {
+    GradientHashes own, checked;
+    std::function<void(int64_t what, const GradientSink& sink)> again;
+  };
+  // After the step's backward passes and before its update: gradients of micro-batches by that turn, and sums, where
+  // they were formed again. `last`: the step has no other backward passes that are compared. Throws
+  // ExitCode::kRanksDisagree on the rank that computes wrongly, by most ranks' results, naming tensor, element and
+  // values as far as the fault can be repeated; a secondary error elsewhere. Collective.
+  void compare(int64_t step, int64_t micro_count, const Results& gradients, const Results* sums, bool last);
 
   // The last step that was found good by this process, or 0 where it began with that; -1: none was.
   int64_t last_good_step() const { return good_; }
@@ -75,8 +83,9 @@ class Recheck {
   int shift(int64_t step) const;  // from a rank to the one that it checks
   int owner_of(int64_t step, int checker) const { return (checker + shift(step)) % ranks_.size; }
   Turn turn_of(int64_t step, int64_t micro_count, int rank) const;
-  [[noreturn]] void report(int64_t step, int owner, int checker, int64_t micro, const GradientHashes& first,
-                           const Again& again);
+  enum class Kind { kGradients, kSums };
+  void compare(int64_t step, int64_t micro_count, Kind kind, const Results& results);
+  [[noreturn]] void report(int64_t step, int owner, int checker, int64_t micro, Kind kind, const Results& results);
 
   const Axis ranks_;
   const MicroSchedule schedule_;

@@ -120,6 +120,7 @@ void Trainer::start(const StepRequests& asked) {
   WithAnomaly anomaly(settings_.train.anomaly);
   if (chaos_) chaos_->before_step(steps_started() + 1);
   if (chaos_) chaos_->at_rest(steps_started() + 1, parallel_.state());
+  if (chaos_ && chaos_->adds_wrongly(steps_started() + 1)) parallel_.set_sum_observer(&Chaos::flip_bit);
   if (recheck_) recheck_->begin(steps_started());
   step.begun = Clock::now();
   const StepBatch batch = next_batch();
@@ -295,7 +296,7 @@ void Trainer::compute_apart(size_t phase, const StepBatch& batch, int64_t micro,
   Loader loader(*data_.train, options);
   const StepBatch one = loader.next();
   const MicroBatch& m = one.mine[0];
-  if (chaos_) chaos_->before_backward(step, false, task_.module());
+  if (chaos_) chaos_->before_pass(step, false, task_.module());
   WithRandom random({static_cast<uint64_t>(settings_.seed), step - 1, m.samples});
   parallel_.compute_apart(
       settings_.batch.global * data_.train->spec().targets(), phases_->module(phase),
@@ -309,21 +310,26 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
   // What the loss over the global batch makes of its outputs, before the step's own pass.
   const std::optional<GlobalBatchLoss> of_all = loss_of_all(batch, report);
   const bool rechecks = rechecks_in(report.step);
-  GradientHashes watched, checked;
-  const GradientSink to_watched = [&](const std::string&name, const Tensor&t) { watched.add(name, t); },
-                     to_checked = [&](const std::string&name, const Tensor&t) { checked.add(name, t); };
+  Recheck::Results gradients, sums;
+  const auto into = [](GradientHashes& hashes) {
+    return GradientSink([&hashes](const std::string& name, const Tensor& t) { hashes.add(name, t); });
+  };
+  const GradientSink to_watched = into(gradients.own);
   Recheck::Turn turn;
+  const bool rechecks_sums = rechecks && parallel_.sums() > 0;
+  const size_t bucket = rechecks_sums ? recheck_->bucket(report.step, parallel_.sums()) : 0;
   if (rechecks) {
     turn = recheck_->turn(report.step, batch.micro_count);
-    compute_apart(index, batch, turn.checked, of_all, report.step, to_checked);
+    compute_apart(index, batch, turn.checked, of_all, report.step, into(gradients.checked));
   }
   parallel_.begin_step(batch.micro_count, settings_.batch.global * data_.train->spec().targets(),
                        phases_->module(index));
   if (rechecks && turn.watched >= 0) parallel_.watch(turn.watched, to_watched);
+  if (rechecks_sums) parallel_.keep_leaves(bucket);
   double loss_gradient = parallel_.loss_gradient();
   if (chaos_) loss_gradient = chaos_->loss_gradient(report.step, loss_gradient);
   for (const MicroBatch& m : mine) {
-    if (chaos_) chaos_->before_backward(report.step, &m == &mine[0], task_.module());
+    if (chaos_) chaos_->before_pass(report.step, &m == &mine[0], task_.module());
     WithRandom random({static_cast<uint64_t>(settings_.seed), report.step - 1, m.samples});
     Tensor loss;
     {
@@ -346,11 +352,20 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
     FlightPhase phase("exchange");
     outcome = parallel_.end_step(settings_.optim.clip_norm, requests);
   }
-  if (rechecks)
-    recheck_->compare(report.step, batch.micro_count, watched, checked, index + 1 == phases_->count(),
-                      [&](int64_t micro, const GradientSink& sink) {
-                        compute_apart(index, batch, micro, of_all, report.step, sink);
-                      });
+  if (rechecks_sums) {
+    parallel_.sum_of_part(bucket, into(sums.own));
+    parallel_.sum_again(bucket, recheck_->owners(report.step), into(sums.checked));
+    sums.again = [&](int64_t owner, const GradientSink& sink) {
+      parallel_.sum_again(bucket, std::vector<int>(static_cast<size_t>(comm_.size()), static_cast<int>(owner)), sink);
+    };
+  }
+  if (rechecks) {
+    gradients.again = [&](int64_t micro, const GradientSink& sink) {
+      compute_apart(index, batch, micro, of_all, report.step, sink);
+    };
+    recheck_->compare(report.step, batch.micro_count, gradients, rechecks_sums ? &sums : nullptr,
+                      index + 1 == phases_->count());
+  }
   if (verified) {  // before the update, whose values the next step's copies will have
     verified->copies = parallel_.whole_copies();
     verified->digests = digests_of(verified->copies);

@@ -137,6 +137,36 @@ TEST(Recheck, NamesTheRankThatComputesWrongly) {
   std::printf("[ trials   ] %d\n", trials);
 }
 
+// In each micro-batch, or sum, from a step on: found by the first check from then on, wherever the fault lies.
+TEST(Recheck, NamesTheRankWhoseActivationsProductsOrSumsAreWrong) {
+  int trials = 0;
+  const auto expect_found = [&](const std::string& yaml, const std::string& kind, int ranks, const char* level, int odd,
+                                int64_t every, int64_t from) {
+    const Outcome o = train(with(yaml, every, str("sharding: {level: ", level, "}\n")), ranks, odd, from, 6, kind);
+    const int64_t found = (from + every - 1) / every * every;
+    const std::string what = str(kind, ", ", ranks, " ranks, level ", level, ", rank ", odd, " from step ", from,
+                                 ", every ", every, ": ", o.text);
+    EXPECT_EQ(o.code, ExitCode::kRanksDisagree) << what;
+    EXPECT_EQ(o.speaker, odd) << what;
+    expect_parts(o.text, {str("step ", found, ": ", kind == "sums" ? "the part of rank " : "micro-batch "),
+                          str("rank ", odd, " on "), kind == "sums" ? "computes other sums of gradients" : "gradients",
+                          "first in element ", " in place of "});
+    EXPECT_EQ(o.good, found - every) << what;
+    EXPECT_EQ(o.steps, found - 1) << what;
+    ++trials;
+  };
+  for (const char* kind : {"activations", "products", "sums"})
+    for (int ranks : {3, 4, 6})
+      for (const char* level : {"none", "optimizer", "gradients", "parameters"})
+        for (int odd = 0; odd < ranks; ++odd) {
+          if (testing::kSanitized && odd != 1) continue;
+          expect_found(kText, kind, ranks, level, odd, 1 + odd % 3, 1 + (odd + ranks) % 3);
+        }
+  for (const char* kind : {"activations", "sums"})
+    for (int odd = 0; odd < 3; ++odd) expect_found(kImages, kind, 3, "optimizer", odd, 2, 1 + odd);
+  std::printf("[ trials   ] %d\n", trials);
+}
+
 // The fault comes once, in the micro-batch that is looked at.
 TEST(Recheck, NamesAFaultThatGoesAway) {
   const Outcome o =
