@@ -24,6 +24,9 @@ inline std::string machine_id() {
   return id.empty() ? host_name() : id;
 }
 
+// Tells machines apart where one of both does: containers with names of their own count as machines.
+inline std::string machine_name() { return machine_id() + " " + host_name(); }
+
 // The path of this program, by which it is started again. Where its own loader runs it, as in the archives of
 // scripts/package, the kernel knows that loader alone, and the script that started it says its own path in
 // LOCKSTEP_PROGRAM. Empty if the system does not say.

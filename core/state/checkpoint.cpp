@@ -145,9 +145,9 @@ void begin_checkpoint(const std::string& pending) {
 }
 
 std::vector<StoredSlice> write_part(const std::string& pending, int part, int parts,
-                                    const std::vector<StateEntry>& entries, const std::atomic<bool>* give_up) {
+                                    const std::vector<StateEntry>& entries, WritePace* pace) {
   PartWriter file(part_path(pending, part, parts), part, {slices_of(entries)});
-  return file.finish({file.write(file.reserve(), entries, give_up)});
+  return file.finish({file.write(file.reserve(), entries, pace)});
 }
 
 void commit_checkpoint(const std::string& checkpoints, const CheckpointInfo& info,
@@ -158,6 +158,10 @@ void commit_checkpoint(const std::string& checkpoints, const CheckpointInfo& inf
   const std::string pending = pending_checkpoint(checkpoints, info.step),
                     final = str(checkpoints, "/", checkpoint_name(info.step));
   write_manifest(pending, info, arranged, files);
+  put_in_place(pending, final);
+}
+
+void put_in_place(const std::string& pending, const std::string& final) {
   remove_checkpoint(final);  // of an earlier try that did not verify
   std::error_code error;
   fs::rename(pending, final, error);

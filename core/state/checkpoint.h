@@ -10,7 +10,6 @@
 // slice.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "core/base/partition.h"
+#include "core/io/write_pace.h"
 #include "core/state/state.h"
 
 namespace lockstep {
@@ -103,13 +103,15 @@ struct Checkpoint {
 std::string checkpoint_name(int64_t step);                                     // "step-00000030"
 std::string pending_checkpoint(const std::string& checkpoints, int64_t step);  // path of the temporary directory
 void begin_checkpoint(const std::string& pending);                             // makes it, empty; by one writer
-// `give_up`: looked at after each piece; once it is true, kStorage is thrown. Throws ExitCode::kNumeric naming the
-// first tensor that holds a NaN or an infinity: such a state is of no use, and must not take a good one's place.
+// `pace`: how fast to write. Throws ExitCode::kNumeric naming the first tensor that holds a NaN or an infinity: such a
+// state is of no use, and must not take a good one's place.
 std::vector<StoredSlice> write_part(const std::string& pending, int part, int parts,
-                                    const std::vector<StateEntry>& entries, const std::atomic<bool>* give_up = nullptr);
+                                    const std::vector<StateEntry>& entries, WritePace* pace = nullptr);
 // `files`: how many parts. Refuses (kInternal) slices that do not cover each tensor once.
 void commit_checkpoint(const std::string& checkpoints, const CheckpointInfo& info,
                        const std::vector<StoredSlice>& slices, int files);
+// The end of that, for a pending directory whose files are all there: gives it its name.
+void put_in_place(const std::string& pending, const std::string& final);
 // Text form of slices, to collect them at the committing writer.
 std::string slices_text(const std::vector<StoredSlice>& slices);
 std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view where);

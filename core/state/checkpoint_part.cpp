@@ -152,8 +152,7 @@ std::string PartWriter::reserve() {
   return out;
 }
 
-std::string PartWriter::write(std::string_view places, const std::vector<StateEntry>& entries,
-                              const std::atomic<bool>* give_up) const {
+std::string PartWriter::write(std::string_view places, const std::vector<StateEntry>& entries, WritePace* pace) const {
   std::istringstream in{std::string(places)};
   std::vector<int64_t> place_of(slices_.size(), -1);
   for (int64_t& place : place_of) in >> place;
@@ -168,7 +167,7 @@ std::string PartWriter::write(std::string_view places, const std::vector<StateEn
     const size_t first = hashes.size();
     hashes.resize(first + static_cast<size_t>(blocks.size()));
     for_each_stretch(e, kHashed, [&](int64_t at, const float* values, int64_t n) {
-      require(!give_up || !*give_up, ExitCode::kStorage, path_, ": given up");
+      if (pace) pace->wait(n * 4, path_);
       require_finite(e, at, values, n);
       for (int64_t i = begin + at, next; i < begin + at + n; i = next) {
         next = std::min((i / kBlock + 1) * kBlock, begin + at + n);

@@ -7,7 +7,6 @@
 // Included by checkpoint.cpp and by who saves with several ranks.
 #pragma once
 
-#include <atomic>
 #include <compare>
 #include <memory>
 #include <string>
@@ -50,11 +49,10 @@ class PartWriter {
 
   // Makes the file, with room for all. Returns where each dataset lies, for the other writers.
   std::string reserve();
-  // Writes this writer's entries, flushed to disk. `give_up`: looked at after each piece; once it is true, kStorage is
-  // thrown. Throws kNumeric naming the first tensor that holds a NaN or an infinity. Returns the hashes of its blocks,
-  // 16 bytes each; of a block that several writers share they add up.
-  std::string write(std::string_view places, const std::vector<StateEntry>& entries,
-                    const std::atomic<bool>* give_up = nullptr) const;
+  // Writes this writer's entries, flushed to disk. `pace`: how fast. Throws kNumeric naming the first tensor that holds
+  // a NaN or an infinity. Returns the hashes of its blocks, 16 bytes each; of a block that several writers share they
+  // add up.
+  std::string write(std::string_view places, const std::vector<StateEntry>& entries, WritePace* pace = nullptr) const;
   // Writes the hashes, seals the file and flushes it to disk. Returns what it holds.
   std::vector<StoredSlice> finish(const std::vector<std::string>& hashes);
 

@@ -108,6 +108,11 @@ std::vector<Field> file_fields(DataOptions& o) {
       field("validation_path", o.validation_path,
             "a dataset file that is the validation part; data.validation must then be 0")
           .without_effect_on_math(),
+      field(
+          "folders", o.folders,
+          "where a machine does not find a file of data.path, data.sources or data.validation_path, it looks for it in "
+          "these, by the same path below them or by its name; what it finds must be the same data as on the others")
+          .without_effect_on_math(),
       context_field(o),
       ignore_field(o),
       mask_field(o),

@@ -32,6 +32,7 @@ struct DataOptions {
   std::string name = "hdf5";  // data.name, a choice
   std::string path = {};
   std::vector<DataSourceFile> sources = {};
+  std::vector<std::string> folders = {};
   int64_t context = 0;
   double validation = 0.1;
   struct Fold {

@@ -20,7 +20,7 @@ std::map<std::string, std::string> file_identities(const DataOptions& o) {
   const bool foreign = !o.hdf5.samples.empty() || !o.hdf5.labels.empty();
   for (const std::string& pattern : named_files(o)) {
     try {
-      const std::vector<std::string> paths = files_matching(pattern);
+      const std::vector<std::string> paths = files_of(pattern, o);
       std::string all;
       for (const std::string& path : paths) {
         const Hdf5File file = Hdf5File::open(foreign ? hashes_path(path, o.hdf5.samples, o.hdf5.labels) : path);

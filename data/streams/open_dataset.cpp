@@ -199,7 +199,7 @@ Datasets joined(const std::vector<Datasets>& parts, const std::vector<std::strin
 }
 
 Datasets files_part(const std::string& pattern, const DataOptions& o, uint64_t seed) {
-  const std::vector<std::string> paths = files_matching(pattern);
+  const std::vector<std::string> paths = files_of(pattern, o);
   DataOptions each = o;
   each.memory = std::max<int64_t>(1, o.memory / static_cast<int64_t>(paths.size()));
   if (paths.size() > 1) each.resumed = {};  // which of several has grown is not known
@@ -333,6 +333,28 @@ std::vector<std::string> files_matching(const std::string& pattern) {
   ::globfree(&found);
   require(code == 0 && !out.empty(), ExitCode::kMissingInput, pattern, ": no file has such a name");
   return out;
+}
+
+std::vector<std::string> files_of(const std::string& pattern, const DataOptions& o) {
+  namespace fs = std::filesystem;
+  const fs::path path(pattern);
+  std::vector<std::string> places{pattern};
+  for (const std::string& folder : o.folders) {
+    if (path.is_relative()) places.push_back((fs::path(folder) / path).string());
+    places.push_back((fs::path(folder) / path.filename()).string());
+  }
+  for (const std::string& place : places) {
+    std::error_code error;
+    const bool one = place.find_first_of("*?[") == place.npos || fs::exists(place, error);
+    if (one && fs::exists(place, error)) return {place};
+    if (one) continue;
+    try {
+      return files_matching(place);
+    } catch (const Error& e) {
+      if (e.code() != ExitCode::kMissingInput) throw;
+    }
+  }
+  return files_matching(pattern);
 }
 
 std::vector<Choice<DataSource>> builtin_data() {

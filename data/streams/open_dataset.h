@@ -41,6 +41,9 @@ std::vector<Choice<DataSource>> builtin_data();
 // Opens the built-in source that options.name names.
 Datasets open_datasets(const DataOptions& options, uint64_t seed);
 
+// The files that a key of these options names, by `pattern`: there, or else in the first of o.folders that has some, by
+// the same path below it or by the name alone. Throws as files_matching().
+std::vector<std::string> files_of(const std::string& pattern, const DataOptions& o);
 // The files that a pattern such as shards/*.h5 names, sorted; what is none is itself. Throws ExitCode::kMissingInput
 // where there is none.
 std::vector<std::string> files_matching(const std::string& pattern);

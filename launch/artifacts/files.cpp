@@ -115,4 +115,18 @@ void make_folder(const std::string& path) {
   if (!std::filesystem::is_directory(path, error)) fail_write(path, ENOTDIR);
 }
 
+void copy_to_new(const InputFile& from, const std::string& to, WritePace* pace) {
+  constexpr int64_t kPiece = int64_t(4) << 20;  // bytes
+  const Descriptor file = create_new(to);
+  if (!file) fail_write(to, errno);
+  std::string piece;
+  for (int64_t at = 0; at < from.size; at += kPiece) {
+    piece.resize(static_cast<size_t>(std::min(kPiece, from.size - at)));
+    if (pace) pace->wait(static_cast<int64_t>(piece.size()), to);
+    from.read(at, piece.data(), static_cast<int64_t>(piece.size()));
+    if (!write_all(file, piece)) fail_write(to, errno);
+  }
+  sync_file(to);
+}
+
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/base/plain_file.h"
+#include "core/io/write_pace.h"
 
 namespace lockstep {
 
@@ -30,6 +31,10 @@ std::string read_some(const InputFile& file, int64_t offset, size_t most);
 // Each line of the file, if there is one, also a last one without an end. Throws kBadData for what is no regular file
 // and for a line of more than 16 MiB.
 void each_line(const std::string& path, const std::function<void(const std::string&)>& use);
+
+// Makes a new file with the content of another, flushed to disk. Throws like replace_file, and kBadData where the other
+// cannot be read; what WritePace::wait does.
+void copy_to_new(const InputFile& from, const std::string& to, WritePace* pace = nullptr);
 
 // Throws the error of a failed write or create: ExitCode::kStorage for a storage error, kOutputLocked otherwise.
 [[noreturn]] void fail_write(const std::string& path, int error_number);

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
-#include <future>
 #include <map>
 
 #include "core/base/caught.h"
@@ -15,13 +14,12 @@
 #include "core/state/checkpoint_part.h"
 #include "core/tensor/raw_ops.h"
 #include "launch/artifacts/state_copy.h"
-#include "launch/world/fail_together.h"
+#include "launch/world/together.h"
 
 namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kPollInterval{200};
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
 // Which file of a checkpoint this rank writes into, and with whom.
@@ -44,25 +42,23 @@ struct FileOfRank {
 
 }  // namespace
 
-Saver::Saver(Communicator& comm, std::string checkpoints, const Retention& retention, int64_t elements,
-             std::function<void(int64_t step)> before_write, std::string machine)
+Saver::Saver(Communicator& comm, std::string checkpoints, SaverOptions options)
     : comm_(comm.split(0, comm.rank(), "checkpoint")),
       checkpoints_(std::move(checkpoints)),
-      retention_(retention),
-      before_write_(std::move(before_write)),
-      machine_(machine.empty() ? str(machine_id(), " ", host_name()) : std::move(machine)),
+      options_(std::move(options)),
       memory_(current_device().type == DeviceType::kCuda ? host_memory_of(current_device()) : Device{}),
-      busy_(elements > 0),
-      thread_([this, elements] {
+      busy_(options_.elements > 0),
+      pace_(options_.bytes_per_s),
+      thread_([this] {
         trace_owner.rank = comm_->rank();
-        if (elements > 0) ready(elements);
+        if (options_.elements > 0) ready(options_.elements);
         work();
       }) {}
 
 Saver::~Saver() {
   // Otherwise the threads of the other ranks would wait for this rank until the deadline.
   if (std::uncaught_exceptions() > 0) {
-    give_up_ = true;
+    pace_.give_up();
     comm_->abort(rank_is_ending(comm_->rank()));
   }
   {
@@ -189,45 +185,17 @@ void Saver::work() {
   }
 }
 
-// Runs `mine` on all ranks and returns what it returned on each. Throws on all where it throws on one
-// (fail_together.h). A rank with a slow disk must not count as lost: ranks that are done wait in repeated short
-// collectives, not in one that would reach its deadline. Few collectives, since each waits for the busiest rank.
 std::vector<std::string> Saver::together(const std::function<std::string()>& mine) {
-  enum : int64_t { kWorking, kFailed, kDone, kDoneWithText };
-  std::string text;
-  std::exception_ptr failed;
-  const auto done = std::async(std::launch::async, [&] {
-    try {
-      text = mine();
-    } catch (...) {
-      failed = std::current_exception();
-    }
-  });
-  std::vector<int64_t> states;
-  try {
-    do {
-      const bool ready = done.wait_for(kPollInterval) == std::future_status::ready;
-      const int64_t state = !ready ? kWorking : failed ? kFailed : text.empty() ? kDone : kDoneWithText;
-      states = all_gather_values(*comm_, state, "checkpoint");
-    } while (std::find(states.begin(), states.end(), kWorking) != states.end());
-  } catch (...) {
-    give_up_ = true;  // so that the future's destructor does not wait long for the write
-    throw;
-  }
-  const auto any = [&](int64_t state) { return std::find(states.begin(), states.end(), state) != states.end(); };
-  const auto rethrow = [&] {
-    if (failed) std::rethrow_exception(failed);
-  };
-  if (any(kFailed)) fail_together(*comm_, rethrow, "checkpoint");
-  return any(kDoneWithText) ? all_gather_text(*comm_, text, "checkpoint") : std::vector<std::string>(states.size());
+  return lockstep::together(
+      *comm_, mine, [this] { pace_.give_up(); }, "checkpoint");
 }
 
 // Writes the file of this rank's machine together with the ranks that share it. `said`: by each rank, its machine and
 // its slices. Returns the slices of each file, as text, from the rank that sealed it.
-std::vector<std::string> Saver::write(const std::string& pending, const std::vector<std::string>& said, int& files) {
+std::vector<std::string> Saver::write(const std::string& pending, const std::vector<std::string>& said, bool leads,
+                                      int& files) {
   trace_mark();
   const FileOfRank mine(said, static_cast<size_t>(comm_->rank()));
-  const bool leads = static_cast<size_t>(comm_->rank()) == mine.ranks[0];
   files = mine.files;
   std::optional<PartWriter> file;
   const auto places = together([&] {
@@ -237,8 +205,9 @@ std::vector<std::string> Saver::write(const std::string& pending, const std::vec
     return leads ? file->reserve() : std::string();
   });
   const auto hashes = together([&] {
-    if (before_write_) before_write_(info_.step);
-    return file->write(places[mine.ranks[0]], entries_, &give_up_);
+    if (options_.before_write) options_.before_write(info_.step);
+    pace_.begin();
+    return file->write(places[mine.ranks[0]], entries_, &pace_);
   });
   return together([&] {
     if (!leads) return std::string();
@@ -253,29 +222,40 @@ void Saver::save() {
   const auto begun = Clock::now();
   const TraceSpan span("save", buffer_.bytes());
   FlightPhase phase("save");
-  const bool first = comm_->rank() == 0;
+  const std::string machine = options_.machine.empty() ? machine_name() : options_.machine;
+  bool leads = comm_->rank() == 0, holds_folder = leads;
   if (!live_.empty()) copy_beside();
   try {
     const std::string pending = pending_checkpoint(checkpoints_, info_.step);
     const auto said = together([&] {
       copied_.synchronize();
-      if (first) begin_checkpoint(pending);
-      return str(machine_, "\n", slices_text(slices_of(entries_)));
+      if (holds_folder) begin_checkpoint(pending);
+      return str(machine, "\n", slices_text(slices_of(entries_)));
     });
+    const FileOfRank file(said, static_cast<size_t>(comm_->rank()));
+    leads = static_cast<size_t>(comm_->rank()) == file.ranks[0];
+    if (options_.per_machine) {
+      together([&] {
+        if (leads && !holds_folder) begin_checkpoint(pending);
+        return std::string();
+      });
+      holds_folder = leads;
+    }
     int files = 0;
-    const auto written = write(pending, said, files);
+    const auto written = write(pending, said, leads, files);
     together([&] {
-      if (!first) return std::string();
+      if (!holds_folder) return std::string();
       std::vector<StoredSlice> all;
       for (const std::string& text : written) {
         if (text.empty()) continue;  // of a rank that sealed no file
         for (StoredSlice& s : parse_slices(text, "checkpoint")) all.push_back(std::move(s));
       }
       commit_checkpoint(checkpoints_, info_, all, files);
-      if (retires_) retire_checkpoints(checkpoints_, info_.step, retention_);
+      if (retires_) retire_checkpoints(checkpoints_, info_.step, options_.retention);
       return std::string();
     });
     held_.reset();
+    if (options_.saved) options_.saved(info_.step);
     std::lock_guard lock(mutex_);
     report_.seconds = seconds_since(begun);
     completed_.push_back(report_);
@@ -288,7 +268,7 @@ void Saver::save() {
                  "them with a lower optim.lr, or look for the cause with train.anomaly=true");
     failure_.emplace(error.with_message(what));
     held_.reset();
-    if (first) clean_checkpoints(checkpoints_);
+    if (holds_folder) clean_checkpoints(checkpoints_);
   }
 }
 

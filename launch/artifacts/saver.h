@@ -5,7 +5,6 @@
 // the rank's entries.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -26,15 +25,26 @@ struct SaveReport {
   double seconds = 0;   // from the copy until the checkpoint was complete on disk
 };
 
+struct SaverOptions {
+  Retention retention = {};
+  // The total number of elements of this rank's entries. The buffer is then allocated and touched immediately, on the
+  // saver's thread, since the first access to new memory takes longer than the copy. 0: allocate at the first save.
+  int64_t elements = 0;
+  // Called with the step, on the saver's thread: before this rank writes its slices, where what it throws is an error
+  // of that write; once the checkpoint is whole.
+  std::function<void(int64_t step)> before_write = {}, saved = {};
+  // The ranks that give the same write into one file; empty: those of one machine.
+  std::string machine = {};
+  // By each machine, of its disk. 0: as fast as that takes it.
+  double bytes_per_s = 0;
+  // The folder of checkpoints is one of each machine's own: each has the manifest and the file of its ranks there.
+  bool per_machine = false;
+};
+
 class Saver {
  public:
-  // Collective. `elements`: the total number of elements of this rank's entries. The buffer is then allocated and
-  // touched immediately, on the saver's thread, since the first access to new memory takes longer than the copy. 0:
-  // allocate at the first save. `before_write`: called with the step before this rank writes its slices, on the saver's
-  // thread; what it throws is an error of that write. `machine`: the ranks that give the same write into one file;
-  // empty: those of one machine.
-  Saver(Communicator& comm, std::string checkpoints, const Retention& retention, int64_t elements = 0,
-        std::function<void(int64_t step)> before_write = {}, std::string machine = {});
+  // Collective.
+  Saver(Communicator& comm, std::string checkpoints, SaverOptions options = {});
   // Waits for a save in progress, or abandons it on all ranks if an exception is being thrown. A failure of that save
   // is not reported; call finish() before.
   ~Saver();
@@ -60,7 +70,8 @@ class Saver {
  private:
   void work();
   void save();
-  std::vector<std::string> write(const std::string& pending, const std::vector<std::string>& said, int& files);
+  std::vector<std::string> write(const std::string& pending, const std::vector<std::string>& said, bool leads,
+                                 int& files);
   std::vector<std::string> together(const std::function<std::string()>& mine);
   void ready(int64_t elements);
   void reserve(int64_t elements);
@@ -69,9 +80,7 @@ class Saver {
 
   const std::unique_ptr<Communicator> comm_;
   const std::string checkpoints_;
-  const Retention retention_;
-  const std::function<void(int64_t step)> before_write_;
-  const std::string machine_;
+  const SaverOptions options_;
   Device memory_;  // of buffer_
 
   // Used by the saver's thread while busy_ is set, otherwise by the caller.
@@ -89,7 +98,7 @@ class Saver {
   std::vector<SaveReport> completed_;
   std::condition_variable changed_;
   bool busy_ = false, ending_ = false, copies_ = false;
-  std::atomic<bool> give_up_{false};
+  WritePace pace_;
   std::thread thread_;
 };
 

@@ -13,6 +13,7 @@
 #include "core/base/host.h"
 #include "core/base/log.h"
 #include "launch/app.h"
+#include "launch/artifacts/text_table.h"
 #include "launch/cluster/agent.h"
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"

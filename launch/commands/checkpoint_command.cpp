@@ -9,6 +9,7 @@
 #include "core/io/json.h"
 #include "core/state/checkpoint.h"
 #include "data/samples/schema.h"
+#include "launch/artifacts/machine_parts.h"
 #include "launch/commands/checkpoint_export.h"
 #include "launch/commands/chosen_checkpoint.h"
 #include "launch/commands/command_line.h"
@@ -283,6 +284,10 @@ std::vector<Command> checkpoint_forms() {
                                   {"ema", "the averages of the parameters (optim.ema)"},
                                   json[0]}),
        2, 3},
+      {"checkpoint collect", "checkpoint collect DIR FROM... [--json]",
+       "Brings together in the run directory DIR the files of checkpoints that several machines wrote on disks of\n"
+       "their own (run.per_machine); each FROM is the run directory of one of them. Then verifies all of DIR's.",
+       json, 2, 100000},
       {"checkpoint convert",
        "checkpoint convert MODEL OUT [--to FORMAT] [--json]",
        "Writes the weights of MODEL, a folder of transformers or a GPT-2 of llm.c, in another format, as export does\n"
@@ -301,6 +306,11 @@ int checkpoint_command(const App& app, const std::vector<std::string>& given) {
           "; --help says more");
   const bool json = a.has("json");
   if (a.form == "verify") {
+    verify(a.positional[0], json);
+    return 0;
+  }
+  if (a.form == "collect") {
+    collect_checkpoints(a.positional[0], {a.positional.begin() + 1, a.positional.end()});
     verify(a.positional[0], json);
     return 0;
   }

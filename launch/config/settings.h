@@ -22,6 +22,7 @@ struct HfModel;
 struct RunOptions {
   std::string dir = "runs/default";
   bool resume = false;  // as with --resume
+  bool per_machine = false;
 };
 struct TrainOptions {
   int64_t steps = 1000;     // with epochs or tokens: 0 until resolve_steps()
@@ -55,6 +56,9 @@ struct CheckpointOptions {
   int64_t keep_last = 2;
   int64_t keep_every = 0;
   int64_t keep_best = 0;
+  std::string mirror;  // a run directory; empty: none
+  int64_t mirror_every = 0;
+  double write_limit = 0;  // MB/s
 
   bool while_training() const { return every > 0 || every_minutes > 0 || keep_best > 0; }  // and not at the end alone
 };

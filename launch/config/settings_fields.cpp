@@ -4,12 +4,17 @@
 namespace lockstep {
 
 std::vector<Field> fields(RunOptions& o) {
-  return {field("dir", o.dir, "directory of this run's artifacts: configuration, metrics, log, checkpoints")
-              .without_effect_on_math(),
-          enum_field("resume", o.resume, {{"never", false}, {"auto", true}},
-                     "auto: continue from the newest valid checkpoint of run.dir, or start if there is none, as with "
-                     "--resume; never: only with --resume")
-              .without_effect_on_math()};
+  return {
+      field("dir", o.dir, "directory of this run's artifacts: configuration, metrics, log, checkpoints")
+          .without_effect_on_math(),
+      enum_field("resume", o.resume, {{"never", false}, {"auto", true}},
+                 "auto: continue from the newest valid checkpoint of run.dir, or start if there is none, as with "
+                 "--resume; never: only with --resume")
+          .without_effect_on_math(),
+      field("per_machine", o.per_machine,
+            "run.dir may be on each machine's own disk: every machine then keeps the files of checkpoints that its "
+            "ranks write, a resumed run brings them to where they lack, and the end brings them to rank 0's machine")
+          .without_effect_on_math()};
 }
 std::vector<Field> fields(TrainOptions& o) {
   return {
@@ -115,6 +120,22 @@ std::vector<Field> fields(CheckpointOptions& o) {
             "also keep this many checkpoints with the best validation (train.best), and save after each evaluation "
             "(train.eval_every) that is the best so far; 0: neither")
           .at_least(0)
+          .without_effect_on_math(),
+      field("mirror", o.mirror,
+            "a second directory to which checkpoints, metrics and configuration are brought beside training, such as "
+            "one on a shared disk where run.dir is on a fast one; a resumed run takes the newest checkpoint of either; "
+            "empty: none")
+          .without_effect_on_math(),
+      field("mirror_every", o.mirror_every,
+            "of the checkpoints that are saved, bring those whose step is a multiple of this, and the last; 0: each")
+          .with_unit("steps")
+          .at_least(0)
+          .without_effect_on_math(),
+      field("write_limit", o.write_limit,
+            "each machine writes checkpoints no faster than this, so that other work has the rest of its disk; 0: as "
+            "fast as the disk takes it")
+          .with_unit("MB/s")
+          .with_range(0, 1e6)
           .without_effect_on_math()};
 }
 std::vector<Field> fields(RecoveryOptions& o) {

@@ -16,6 +16,7 @@
 #include "launch/training/chaos.h"
 #include "launch/world/fail_together.h"
 #include "launch/world/memory_report.h"
+#include "launch/world/pieces.h"
 
 namespace lockstep {
 namespace {

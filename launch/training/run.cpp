@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "launch/artifacts/goodput.h"
+#include "launch/artifacts/machine_parts.h"
 #include "launch/artifacts/metrics.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/artifacts/shared_folder.h"
@@ -42,12 +43,13 @@ Run::Run(const Settings& settings, const Datasets& data, Communicator& comm, con
     if (!dir_) return;
     require_space();
     dir_->write_config(settings_.config.dump_yaml());
+    if (mirror_dir_) mirror_dir_->write_config(settings_.config.dump_yaml());
   });
   if (!resumed && !settings_.init.from.empty()) trainer_.load_initial();
   if (recovery_) recovery_->begin(info());
   if (!chaos_.empty()) trainer_.set_chaos(&chaos_);
   if (comm_.rank() == 0) warn_of_settings(), say_of_data(settings_, data);
-  saves_ = std::make_unique<RunSaves>(settings_, comm_, trainer_, recovery_.get(),
+  saves_ = std::make_unique<RunSaves>(settings_, comm_, trainer_, recovery_.get(), per_machine_,
                                       [this](int64_t step) { chaos_.before_write(step); });
   trainer_.set_before_update([this] { saves_->before_update(); });
   if (comm_.rank() == 0) observe(options);
@@ -56,15 +58,39 @@ Run::Run(const Settings& settings, const Datasets& data, Communicator& comm, con
 Run::~Run() { reached_by_rank = {trainer_.steps_done(), trainer_.last_equal_step(), trainer_.miscomputes()}; }
 
 void Run::open_directory(const RunStart& options) {
+  const std::string &dir = settings_.run.dir, &mirror = settings_.checkpoint.mirror;
   fail_together(comm_, [&] {
     if (comm_.rank() != 0) return;
-    dir_ = std::make_unique<RunDir>(settings_.run.dir, options.resume);
+    if (options.resume && !mirror.empty()) bring_back_records(mirror, dir);
+    dir_ = std::make_unique<RunDir>(dir, options.resume);
     open_log_file(dir_->paths().log());
     clean_checkpoints(dir_->paths().checkpoints());
+    if (mirror.empty()) return;
+    mirror_dir_ = std::make_unique<RunDir>(mirror, options.resume);
+    clean_checkpoints(mirror_dir_->paths().checkpoints());
   });
   // Found out now, and not when the first checkpoint cannot be put together.
-  const std::string not_shared = why_not_shared(comm_, settings_.run.dir);
-  fail_together(comm_, [&] { require(not_shared.empty(), ExitCode::kOutputLocked, "run.dir: ", not_shared); });
+  std::string not_shared = why_not_shared(comm_, dir);
+  if (settings_.run.per_machine) {
+    const auto all = all_gather_values(comm_, not_shared.empty() ? 0 : 1, "setup");
+    per_machine_ = std::find(all.begin(), all.end(), 1) != all.end();
+    const std::vector<int> leader_of = machine_leaders(comm_);
+    fail_together(comm_, [&] {
+      if (!per_machine_ || comm_.rank() == 0 || leader_of[static_cast<size_t>(comm_.rank())] != comm_.rank()) return;
+      machine_dir_ = std::make_unique<RunDir>(dir, options.resume);
+      clean_checkpoints(machine_dir_->paths().checkpoints());
+    });
+    not_shared.clear();
+  }
+  fail_together(comm_, [&] {
+    require(not_shared.empty(), ExitCode::kOutputLocked, "run.dir: ", not_shared,
+            ", or, with run.per_machine=true, each has one of its own");
+  });
+  if (mirror.empty()) return;
+  const std::string mirror_not_shared = why_not_shared(comm_, mirror);
+  fail_together(comm_, [&] {
+    require(mirror_not_shared.empty(), ExitCode::kOutputLocked, "checkpoint.mirror: ", mirror_not_shared);
+  });
 }
 
 void Run::require_validation() {
@@ -100,15 +126,42 @@ std::optional<Checkpoint> Run::newest(int64_t at_most) {
         comm_.rank() == 0 ? last_recorded_step(RunPaths{settings_.run.dir}.metrics()).value_or(kAny) : 0;
     in_memory = recovery_->newest(at_most, all_gather_values(comm_, recorded, "metrics")[0]);
   }
-  if (!in_memory) return newest_whole(comm_, settings_.run.dir, at_most);
+  if (!in_memory) return newest_on_disk(at_most);
   const int64_t step = in_memory->info.step;
-  int64_t newer = 0;  // checkpoints on disk
-  if (comm_.rank() == 0)
-    for (const std::string& path : list_checkpoints(settings_.run.dir))
-      if (const int64_t there = step_of_checkpoint(path); there > step && there <= at_most) ++newer;
-  if (all_gather_values(comm_, newer, "checkpoints")[0] == 0) return in_memory;
-  auto on_disk = newest_whole(comm_, settings_.run.dir, at_most);
+  const std::string& mirror = settings_.checkpoint.mirror;
+  if (checkpoints_between(settings_.run.dir, step, at_most) == 0 &&
+      (mirror.empty() || checkpoints_between(mirror, step, at_most) == 0))
+    return in_memory;
+  auto on_disk = newest_on_disk(at_most);
   return on_disk && on_disk->info.step > step ? std::move(on_disk) : std::move(in_memory);
+}
+
+// How many rank 0 sees there of steps after `after`. Collective.
+int64_t Run::checkpoints_between(const std::string& dir, int64_t after, int64_t at_most) {
+  int64_t count = 0;
+  if (comm_.rank() == 0)
+    for (const std::string& path : list_checkpoints(dir))
+      if (const int64_t there = step_of_checkpoint(path); there > after && there <= at_most) ++count;
+  return all_gather_values(comm_, count, "checkpoints")[0];
+}
+
+// In run.dir, or in its mirror where that has a newer one or run.dir has none that is whole.
+std::optional<Checkpoint> Run::newest_on_disk(int64_t at_most) {
+  const std::string &dir = settings_.run.dir, &mirror = settings_.checkpoint.mirror;
+  const auto here = [&] {
+    return per_machine_ ? newest_of_machines(comm_, dir, at_most) : newest_whole(comm_, dir, at_most);
+  };
+  if (mirror.empty() || checkpoints_between(mirror, -1, at_most) == 0) return here();
+  std::optional<Checkpoint> found;
+  try {
+    found = here();
+  } catch (const Error& e) {  // on all ranks with the same exit code
+    if (e.code() != ExitCode::kBadData) throw;
+    if (!e.is_secondary()) log_warning(str(e.what(), "; looking in ", mirror));
+  }
+  if (found && checkpoints_between(mirror, found->info.step, at_most) == 0) return found;
+  auto mirrored = newest_whole(comm_, mirror, at_most);
+  return !found || (mirrored && mirrored->info.step > found->info.step) ? std::move(mirrored) : std::move(found);
 }
 
 CheckpointInfo Run::info() const {
@@ -126,14 +179,17 @@ bool Run::resume_newest(int64_t at_most) {
     validation_ = found->info.validation;
     from_memory_ = found->memory != nullptr;
   }
+  if (machine_dir_) set_aside_newer(machine_dir_->paths().checkpoints(), trainer_.steps_done());
   if (comm_.rank() != 0) return found.has_value();
   if (found) log_info(str("resumed ", found->dir));
   else
     log_info(str(settings_.run.dir, " holds no checkpoint ",
                  has_checkpoint(settings_.run.dir) ? str("up to step ", limit) : std::string("yet"),
                  ": starting from the beginning"));
-  for (const std::string& path : set_aside_newer(RunPaths{settings_.run.dir}.checkpoints(), trainer_.steps_done()))
-    log_warning(str("a checkpoint that was passed over is now ", path));
+  for (const RunDir* dir : {dir_.get(), mirror_dir_.get()})
+    if (dir)
+      for (const std::string& path : set_aside_newer(dir->paths().checkpoints(), trainer_.steps_done()))
+        log_warning(str("a checkpoint that was passed over is now ", path));
   return found.has_value();
 }
 
@@ -215,6 +271,8 @@ int Run::go() {
   const bool paused = trainer_.steps_done() >= end();  // by `until`, where steps are left
   stopped_ = (stopped_ || paused) && !out_of_patience() && trainer_.steps_done() < settings_.train.steps;
   for (auto& o : observers_) o->end();
+  saves_->finish_mirror();
+  if (per_machine_) collect_checkpoints(comm_, settings_.run.dir);
   check_validation();
   if (const auto size = waits_.better(settings_.parallel.bucket_mb))
     log_info(str("waited for other ranks ", fixed(100 * waits_.waiting(), 0),

@@ -55,6 +55,8 @@ class Run {
   void choose_best();
   bool resume_newest(int64_t at_most);
   std::optional<Checkpoint> newest(int64_t at_most);
+  std::optional<Checkpoint> newest_on_disk(int64_t at_most);
+  int64_t checkpoints_between(const std::string& dir, int64_t after, int64_t at_most);
   CheckpointInfo info() const;  // of the trainer, with what the run knows
   void save_what_was_due();
   void require_space() const;
@@ -84,9 +86,12 @@ class Run {
   const int64_t until_;
   const Chaos chaos_;
   Trainer trainer_;
-  std::unique_ptr<RunDir> dir_;                          // on rank 0
-  std::unique_ptr<MemoryRecovery> recovery_;             // where recovery.from is memory
-  std::unique_ptr<RunSaves> saves_;                      // may read what that one has
+  std::unique_ptr<RunDir> dir_;               // on rank 0
+  std::unique_ptr<RunDir> mirror_dir_;        // there, too: checkpoint.mirror
+  std::unique_ptr<RunDir> machine_dir_;       // on the first rank of every other machine, where each has a run.dir
+  bool per_machine_ = false;                  // of its own
+  std::unique_ptr<MemoryRecovery> recovery_;  // where recovery.from is memory
+  std::unique_ptr<RunSaves> saves_;           // may read what that one has
   std::vector<std::unique_ptr<RunObserver>> observers_;  // on rank 0
   BucketSizeAdvice waits_;
   int64_t timed_ = 0;

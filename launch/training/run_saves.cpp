@@ -1,8 +1,12 @@
 #include "launch/training/run_saves.h"
 
+#include <algorithm>
+
 #include "core/base/log.h"
+#include "launch/artifacts/machine_parts.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/text_table.h"
+#include "launch/world/fail_together.h"
 
 namespace lockstep {
 namespace {
@@ -22,12 +26,36 @@ int64_t elements_of(const Settings& settings, const Trainer& trainer) {
 }  // namespace
 
 RunSaves::RunSaves(const Settings& settings, Communicator& comm, const Trainer& trainer, MemoryRecovery* memory,
-                   std::function<void(int64_t step)> before_write)
+                   bool per_machine, std::function<void(int64_t step)> before_write)
     : settings_(settings), comm_(comm), trainer_(trainer), memory_(memory) {
+  constexpr double kMega = 1e6;
   const CheckpointOptions& o = settings.checkpoint;
-  saver_ = std::make_unique<Saver>(comm, RunPaths{settings.run.dir}.checkpoints(),
-                                   Retention{o.keep_last, o.keep_every, o.keep_best},
-                                   memory ? 0 : elements_of(settings, trainer), std::move(before_write));
+  const std::string& dir = settings.run.dir;
+  const Retention retention{o.keep_last, o.keep_every, o.keep_best};
+  const std::vector<int> leader_of = machine_leaders(comm);
+  const int leader = leader_of[static_cast<size_t>(comm.rank())];
+  if (!o.mirror.empty()) {
+    const bool brings = per_machine ? comm.rank() == leader : comm.rank() == 0;
+    mirror_ = std::make_unique<CheckpointMirror>(
+        comm, MirrorOptions{dir, o.mirror, retention, kMega * o.write_limit, brings});
+  }
+  SaverOptions options;
+  options.retention = retention;
+  options.elements = memory ? 0 : elements_of(settings, trainer);
+  options.before_write = std::move(before_write);
+  options.saved = [this](int64_t step) {
+    if (mirror_ && mirrors(step)) mirror_->add(step);
+  };
+  options.bytes_per_s =
+      kMega * o.write_limit / static_cast<double>(std::count(leader_of.begin(), leader_of.end(), leader));
+  options.per_machine = per_machine;
+  saver_ = std::make_unique<Saver>(comm, RunPaths{dir}.checkpoints(), std::move(options));
+}
+
+// On the saver's thread.
+bool RunSaves::mirrors(int64_t step) const {
+  const int64_t every = settings_.checkpoint.mirror_every;
+  return step == last_ || every == 0 || step % every == 0;
 }
 
 bool RunSaves::after(int64_t step) const {
@@ -48,6 +76,10 @@ void RunSaves::save(const ValidationRecord& validation, bool must, bool evaluate
   info.validation = validation;
   if (!evaluated) info.validation.loss.reset(), info.validation.value.reset();
   saved_at_ = Clock::now();
+  if (must) {
+    saver_->finish();  // before what it says of the last one
+    last_ = info.step;
+  }
   const auto start = [&] {
     if (memory_)
       if (auto kept = memory_->keep_to_save(info.step))
@@ -62,6 +94,16 @@ void RunSaves::save(const ValidationRecord& validation, bool must, bool evaluate
 
 void RunSaves::finish() {
   tolerate([&] { saver_->finish(); });
+}
+
+void RunSaves::finish_mirror() {
+  if (!mirror_) return;
+  mirror_->finish();
+  const std::vector<std::string> problems = mirror_->problems();
+  fail_together(comm_, [&] {
+    require(problems.empty(), ExitCode::kStorage, problems.empty() ? "" : problems.back(), "; it is whole in ",
+            settings_.run.dir);
+  });
 }
 
 // Runs `action`. Returns false if it failed for lack of storage; throws after kFailedSaves consecutive failures.
@@ -79,6 +121,8 @@ bool RunSaves::tolerate(const std::function<void()>& action) {
 }
 
 std::vector<SaveReport> RunSaves::completed() {
+  if (mirror_)
+    for (const std::string& problem : mirror_->problems()) log_warning(problem);
   auto saved = saver_->completed();
   for (const SaveReport& r : saved)
     log_debug(str("saved the checkpoint of step ", r.step, " in ", fixed(r.seconds, 3), " s; training waited for ",

@@ -25,7 +25,7 @@ CheckpointInfo SavedState::resume(const std::vector<StateEntry>& state) const {
 
 void SavedState::save(const CheckpointInfo& info, const std::vector<StateEntry>& state) const {
   const Mesh& mesh = parallel_.mesh();
-  Saver saver(mesh.data().comm(), RunPaths{directory_}.checkpoints(), Retention{});
+  Saver saver(mesh.data().comm(), RunPaths{directory_}.checkpoints());
   saver.start(info, cut_for_rank(state, mesh.replica().index, mesh.replica().size));
   saver.finish();
 }

@@ -14,22 +14,6 @@ constexpr const char* kCopyLabel = "copy of the state";
 
 }  // namespace
 
-void send_in_pieces(Communicator& comm, const Tensor& t, int to, std::string_view label) {
-  const Tensor answer = Tensor::of(std::vector<float>{0}, {1});
-  for (int64_t at = 0; at < t.numel(); at += kMostUnderWay) {
-    comm.send(t.slice(0, at, std::min(at + kMostUnderWay, t.numel())), to, label).finish();
-    comm.receive(answer, to, label).finish();
-  }
-}
-
-void receive_in_pieces(Communicator& comm, const Tensor& t, int from, std::string_view label) {
-  const Tensor got = Tensor::of(std::vector<float>{1}, {1});
-  for (int64_t at = 0; at < t.numel(); at += kMostUnderWay) {
-    comm.receive(t.slice(0, at, std::min(at + kMostUnderWay, t.numel())), from, label).finish();
-    comm.send(got, from, label).finish();
-  }
-}
-
 std::vector<int> StateMirror::keepers(const std::vector<int>& machine_of) {
   const int machines = 1 + *std::max_element(machine_of.begin(), machine_of.end());
   std::vector<std::vector<int>> ranks(static_cast<size_t>(machines));

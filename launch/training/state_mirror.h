@@ -17,11 +17,6 @@
 
 namespace lockstep {
 
-// A large tensor, 16 MiB at a time: the sender waits until the receiver has one before it sends the next, since a send
-// by itself is buffered. In host memory.
-void send_in_pieces(Communicator& comm, const Tensor& tensor, int to, std::string_view label);
-void receive_in_pieces(Communicator& comm, const Tensor& tensor, int from, std::string_view label);
-
 class StateMirror {
  public:
   struct Guest {

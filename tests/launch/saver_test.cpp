@@ -58,7 +58,8 @@ TEST(Saver, SavesWhatWasThereWhenItBegan) {
     run_ranks(ranks, [&](Communicator& comm) {
       State state;
       // Memory is readied too small, just so, or not at all.
-      Saver saver(comm, folder / "checkpoints", {.keep_last = 4}, ranks == 1 ? 100 : comm.rank() * kElements / 3);
+      Saver saver(comm, folder / "checkpoints",
+                  {.retention = {.keep_last = 4}, .elements = ranks == 1 ? 100 : comm.rank() * kElements / 3});
       for (int64_t step = 1; step <= 6; ++step) {
         set(state.large, static_cast<float>(step));
         set(state.small, static_cast<float>(step));
@@ -111,7 +112,7 @@ TEST(Saver, FailureIsEveryRanksAndSaidOnce) {
     const auto fill = [&](int64_t step) {
       if (step == 2 && comm.rank() == 2) limit.emplace(kElements * 3);  // three quarters; rank 2 has the last third
     };
-    Saver saver(comm, folder / "checkpoints", {.keep_last = 2}, 0, fill);
+    Saver saver(comm, folder / "checkpoints", {.retention = {.keep_last = 2}, .before_write = fill});
     saver.start(info_of(1), state.of(comm));
     saver.finish();
     std::vector<StateEntry> large = state.of(comm);
@@ -157,7 +158,7 @@ TEST(Saver, WritesAFileForEachMachine) {
     run_ranks(4, [&](Communicator& comm) {
       State state;
       for (int64_t i = 0; i < kElements; ++i) state.large.mutable_values<float>()[i] = static_cast<float>(i % 1000);
-      Saver saver(comm, folder / "checkpoints", {}, 0, {}, machines[static_cast<size_t>(comm.rank())]);
+      Saver saver(comm, folder / "checkpoints", {.machine = machines[static_cast<size_t>(comm.rank())]});
       saver.start(info_of(1), state.of(comm));
       saver.finish();
     });

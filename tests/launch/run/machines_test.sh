@@ -76,6 +76,42 @@ if [ "$(id -u)" -eq 0 ] && unshare --mount true 2>/dev/null; then
   expect "a run directory of each machine: before step 0" test ! -s apart/run/metrics.jsonl
   succeeds "doctor" launch "${two[@]}" -- doctor --dir apart
   expect "doctor: finds it" grep -q "^differs: .* does not see the folder $work/apart of .*: there is another one" out
+  # Machines without a common file system: each has a run directory of its own, the other one's is in side.
+  rm -rf apart/* && mkdir side
+  elsewhere "hostname another; mount --bind $work/side $work/apart"
+  own=(train "${keys[@]}" run.dir=apart/run run.per_machine=true checkpoint.every=5)
+  run launch "${two[@]}" -- "${own[@]}" --until 12
+  expect "folders of their own: exit 75" test "$code" -eq 75
+  same "folders of their own: the end brings all to rank 0's machine" "part-0000-of-0002.h5 part-0001-of-0002.h5 " "$(parts apart/run)"
+  same "folders of their own: the other machine's file" "part-0001-of-0002.h5 " "$(parts side/run)"
+  cp -r apart/run first && cp -r side/run second && rm first/checkpoints/*/part-0001* # as before the end
+  rm -rf apart/run && cp -r first apart/run
+  succeeds "folders of their own: resumed" launch "${two[@]}" -- "${own[@]}" --resume
+  expect "folders of their own: from the newest" grep -q 'resumed .*step-00000012' err
+  same "folders of their own: the digest" "$wanted" "$(digest apart/run)"
+  rm -rf apart/run && cp -r first apart/run && rm side/run/checkpoints/*/part-0001*
+  ends "a part that is nowhere" 65 'rank 0 on .*: apart/run: the machines of this start have no checkpoint whole together: that of step 20 lacks part 1 of 2; start on' launch "${two[@]}" -- "${own[@]}" --resume
+  rm -rf apart/run
+  ends "a run that is on the other machine" 73 'rank 1 on .*: run.dir apart/run already holds a run: add --resume' launch "${two[@]}" -- "${own[@]}"
+  run lockstep train "${keys[@]}" run.dir=plain12 --until 12
+  succeeds "collect" lockstep checkpoint collect both first second
+  expect "collect: whole" test "$(grep -c '^whole ' out)" -eq 2
+  same "collect: the digest" "$(digest plain12)" "$(digest both)"
+  refuses "collect: too little" 65 'these directories have no checkpoint whole together: that of step 12 lacks part 1 of 2' lockstep checkpoint collect less second
+  # And a mirror that both see.
+  rm -rf apart/run side/run
+  run launch "${two[@]}" -- "${own[@]}" checkpoint.mirror=mirror checkpoint.mirror_every=10 --until 12
+  expect "a mirror: exit 75" test "$code" -eq 75
+  same "a mirror: all files" "part-0000-of-0002.h5 part-0001-of-0002.h5 " "$(parts mirror)"
+  same "a mirror: its steps" "step-00000010 step-00000012 " "$(find mirror/checkpoints -name 'step-*' -printf '%f\n' | sort | tr '\n' ' ')"
+  rm -rf apart/run side/run
+  succeeds "resumed from a mirror" launch "${two[@]}" -- "${own[@]}" checkpoint.mirror=mirror --resume
+  same "resumed from a mirror: the digest" "$wanted" "$(digest apart/run)"
+  same "resumed from a mirror: each step once" 20 "$(grep -c '"step"' apart/run/metrics.jsonl)"
+  same "resumed from a mirror: what is there at the end" "$wanted" "$(digest mirror)"
+  elsewhere "mount -t tmpfs none $work/mirror"
+  ends "a mirror that one does not see" 73 "rank 1 on .*: checkpoint.mirror: .* does not see the folder $work/mirror of " launch "${two[@]}" -- train "${keys[@]}" run.dir=m checkpoint.mirror=mirror --resume
+
   make_text other.txt 2400
   lockstep data import text other.txt other.h5 >/dev/null 2>&1
   elsewhere "mount --bind $work/other.h5 $work/text.h5"
@@ -83,6 +119,11 @@ if [ "$(id -u)" -eq 0 ] && unshare --mount true 2>/dev/null; then
   mkdir data yaml
   cp text.h5 data
   elsewhere "mount -t tmpfs none $work/data"
+  mkdir places && cp text.h5 places
+  succeeds "data at another place" launch "${two[@]}" -- train "${keys[@]}" data.path=data/text.h5 "data.folders=[$work/places]" run.dir=placed
+  same "data at another place: the digest" "$wanted" "$(digest placed)"
+  cp other.h5 places/text.h5
+  ends "other data at another place" 73 'rank 1 on .*: data/text.h5 on .* holds other data than on ' launch "${two[@]}" -- train "${keys[@]}" data.path=data/text.h5 "data.folders=[$work/places]" run.dir=other
   ends "no data" 73 'rank 1 on .*: data/text.h5: No such file or directory; rank 0 has it' launch "${two[@]}" -- train "${keys[@]}" data.path=data/text.h5 run.dir=other
   cp text.yaml yaml
   elsewhere "mount -t tmpfs none $work/yaml"

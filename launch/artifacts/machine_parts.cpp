@@ -1,0 +1,322 @@
+#include "launch/artifacts/machine_parts.h"
+
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <map>
+#include <sstream>
+#include <tuple>
+
+#include "core/base/host.h"
+#include "core/base/log.h"
+#include "core/io/pending_file.h"
+#include "core/state/checkpoint_part.h"
+#include "core/state/manifest.h"
+#include "launch/artifacts/files.h"
+#include "launch/artifacts/open_whole.h"
+#include "launch/artifacts/run_dir.h"
+#include "launch/world/fail_together.h"
+#include "launch/world/pieces.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kLabel = "checkpoint of several machines";
+constexpr int64_t kPiece = int64_t(16) << 20;  // bytes of a file that are read, sent and written at a time
+
+std::string folder_of(const std::string& run_dir, int64_t step) {
+  return str(RunPaths{run_dir}.checkpoints(), "/", checkpoint_name(step));
+}
+
+const FoundParts* found_of(const std::vector<FoundParts>& found, const SpreadCheckpoint& c) {
+  const auto at = std::find_if(found.begin(), found.end(),
+                               [&](const FoundParts& f) { return f.step == c.step && f.manifest == c.manifest; });
+  return at == found.end() ? nullptr : &*at;
+}
+
+std::string text_of(const std::vector<FoundParts>& found) {
+  std::string out;
+  for (const FoundParts& f : found) {
+    out += str(f.step, " ", to_hex(f.manifest), " ");
+    for (const bool there : f.there) out += there ? '1' : '0';
+    out += "\n";
+  }
+  return out;
+}
+
+std::vector<FoundParts> parse(const std::string& text) {
+  std::vector<FoundParts> out;
+  std::istringstream in(text);
+  std::string hash, there;
+  for (FoundParts f; in >> f.step >> hash >> there;) {
+    f.manifest = {std::stoull(hash.substr(0, 16), nullptr, 16), std::stoull(hash.substr(16), nullptr, 16)};
+    f.there.clear();
+    for (const char c : there) f.there.push_back(c == '1');
+    out.push_back(f);
+  }
+  return out;
+}
+
+// A file that one rank has and another lacks. An error of either is kept until both have done all their transfers, so
+// that none waits for the other.
+class FileTransfer {
+ public:
+  explicit FileTransfer(Communicator& comm) : comm_(comm) {}
+
+  void send(const std::string& path, int to) {
+    std::optional<InputFile> file;
+    attempt([&] { file.emplace(path); });
+    const int64_t size = file ? file->size : 0;
+    each_piece(size, to, [&](Tensor& piece, int64_t at, int64_t n) {
+      attempt([&] { file->read(at, piece.write(), n); });
+      send_in_pieces(comm_, piece, to, kLabel);
+    });
+  }
+  void receive(const std::string& path, int from) {
+    Descriptor file;
+    attempt([&] {
+      file = create_new(path);
+      if (!file) fail_write(path, errno);
+    });
+    each_piece(-1, from, [&](Tensor& piece, int64_t, int64_t n) {
+      receive_in_pieces(comm_, piece, from, kLabel);
+      attempt([&] {
+        if (!write_all(file, {static_cast<const char*>(piece.read()), static_cast<size_t>(n)})) fail_write(path, errno);
+      });
+    });
+    attempt([&] { sync_file(path); });
+  }
+  void attempt(const std::function<void()>& action) {
+    if (failed_) return;
+    try {
+      action();
+    } catch (...) {
+      failed_ = std::current_exception();
+    }
+  }
+  void rethrow() const {
+    if (failed_) std::rethrow_exception(failed_);
+  }
+
+ private:
+  // `size` < 0: the other rank says it.
+  void each_piece(int64_t size, int other, const std::function<void(Tensor& piece, int64_t at, int64_t n)>& use) {
+    const Tensor said = Tensor::unallocated({1}, DType::kInt64, Device{});
+    said.storage()->allocate();
+    auto* value = static_cast<int64_t*>(said.write());
+    if (size >= 0) {
+      *value = size;
+      comm_.send(said, other, kLabel).finish();
+    } else {
+      comm_.receive(said, other, kLabel).finish();
+      size = *value;
+    }
+    for (int64_t at = 0; at < size; at += kPiece) {
+      const int64_t n = std::min(kPiece, size - at);
+      Tensor piece = Tensor::unallocated({ceil_div(n, size_of(DType::kFloat32))}, DType::kFloat32, Device{});
+      piece.allocate();
+      use(piece, at, n);
+    }
+  }
+
+  Communicator& comm_;
+  std::exception_ptr failed_;
+};
+
+struct Machines {
+  std::vector<int> leaders;                    // one a machine
+  std::vector<std::vector<FoundParts>> found;  // of each
+  int rank_of(size_t machine) const { return leaders[machine]; }
+};
+
+Machines look(Communicator& comm, const std::string& run_dir) {
+  Machines out;
+  const std::vector<int> leader_of = machine_leaders(comm);
+  std::string mine;
+  fail_together(comm, [&] {
+    if (leader_of[static_cast<size_t>(comm.rank())] == comm.rank()) mine = text_of(find_parts(run_dir));
+  });
+  const auto all = all_gather_text(comm, mine, kLabel);
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (leader_of[r] != static_cast<int>(r)) continue;
+    out.leaders.push_back(static_cast<int>(r));
+    out.found.push_back(parse(all[r]));
+  }
+  return out;
+}
+
+// ": step 40 lacks part 2 of 4" of the newest checkpoint that is there in part.
+std::string newest_lacks(const std::vector<std::vector<FoundParts>>& found) {
+  const FoundParts* newest = nullptr;
+  for (const auto& of_directory : found)
+    for (const FoundParts& f : of_directory)
+      if (!newest || f.step > newest->step) newest = &f;
+  if (!newest) return {};
+  for (size_t p = 0; p < newest->there.size(); ++p) {
+    const bool there = std::any_of(found.begin(), found.end(), [&](const std::vector<FoundParts>& of_directory) {
+      return has_part(of_directory, {newest->step, newest->manifest, {}}, p);
+    });
+    if (!there) return str(": that of step ", newest->step, " lacks part ", p + 1, " of ", newest->there.size());
+  }
+  return {};
+}
+
+// Machine `to` gets what it lacks of it. All ranks call this for the same; two take part.
+void bring(Communicator& comm, const Machines& machines, const std::string& run_dir, const SpreadCheckpoint& c,
+           size_t to, FileTransfer& transfer) {
+  const std::vector<FoundParts>& here = machines.found[to];
+  const bool has_folder = has_manifest(here, c);
+  const std::string final = folder_of(run_dir, c.step),
+                    pending = pending_checkpoint(RunPaths{run_dir}.checkpoints(), c.step);
+  const auto parts = static_cast<int64_t>(c.holder.size());
+  const bool receives = comm.rank() == machines.rank_of(to);
+  const auto move = [&](size_t holder, const std::string& name) {
+    const std::string path = has_folder ? temporary_name(str(final, "/", name), "brought") : str(pending, "/", name);
+    if (receives) {
+      transfer.receive(path, machines.rank_of(holder));
+      if (has_folder) transfer.attempt([&] { sync_and_rename(path, str(final, "/", name)); });
+    } else if (comm.rank() == machines.rank_of(holder)) {
+      transfer.send(str(final, "/", name), machines.rank_of(to));
+    }
+  };
+  if (receives && !has_folder) transfer.attempt([&] { begin_checkpoint(pending); });
+  for (int64_t p = 0; p < parts; ++p)
+    if (const auto part = static_cast<size_t>(p); !has_part(here, c, part))
+      move(c.holder[part], fs::path(part_path(final, p, parts)).filename().string());
+  if (has_folder) return;
+  move(c.holder[0], kManifest);
+  if (receives) transfer.attempt([&] { put_in_place(pending, final); });
+}
+
+}  // namespace
+
+std::vector<int> machine_leaders(Communicator& comm) {
+  const auto names = all_gather_text(comm, machine_name(), kLabel);
+  std::vector<int> out;
+  for (const std::string& name : names)
+    out.push_back(static_cast<int>(std::find(names.begin(), names.end(), name) - names.begin()));
+  return out;
+}
+
+std::vector<FoundParts> find_parts(const std::string& run_dir) {
+  std::vector<FoundParts> out;
+  for (const std::string& path : list_checkpoints(run_dir)) try {
+      constexpr int64_t kMost = int64_t(1) << 30;
+      const std::string manifest = InputFile(str(path, "/", kManifest)).text(kMost);
+      FoundParts f{step_of_checkpoint(path), hash128(manifest.data(), manifest.size()), {}};
+      const int64_t files = open_checkpoint(path).files;
+      std::error_code error;
+      for (int64_t p = 0; p < files; ++p) f.there.push_back(fs::exists(part_path(path, p, files), error));
+      out.push_back(std::move(f));
+    } catch (const Error& e) {
+      log_warning(str("passing over a checkpoint: ", e.what()));
+    }
+  return out;
+}
+
+std::vector<SpreadCheckpoint> whole_together(const std::vector<std::vector<FoundParts>>& found, int64_t at_most) {
+  constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
+  std::vector<SpreadCheckpoint> all;
+  for (size_t d = 0; d < found.size(); ++d)
+    for (const FoundParts& f : found[d]) {
+      auto at = std::find_if(all.begin(), all.end(), [&](const SpreadCheckpoint& c) {
+        return c.step == f.step && c.manifest == f.manifest && c.holder.size() == f.there.size();
+      });
+      if (at == all.end())
+        at = all.insert(all.end(), {f.step, f.manifest, std::vector<size_t>(f.there.size(), kNowhere)});
+      for (size_t p = 0; p < f.there.size(); ++p)
+        if (f.there[p] && at->holder[p] == kNowhere) at->holder[p] = d;
+    }
+  std::erase_if(all, [&](const SpreadCheckpoint& c) {
+    return c.step > at_most || c.holder.empty() ||
+           std::find(c.holder.begin(), c.holder.end(), kNowhere) != c.holder.end();
+  });
+  std::stable_sort(all.begin(), all.end(), [](auto& a, auto& b) { return a.step > b.step; });
+  return all;
+}
+
+bool has_manifest(const std::vector<FoundParts>& found, const SpreadCheckpoint& c) {
+  return found_of(found, c) != nullptr;
+}
+
+bool has_part(const std::vector<FoundParts>& found, const SpreadCheckpoint& c, size_t part) {
+  const FoundParts* f = found_of(found, c);
+  return f && part < f->there.size() && f->there[part];
+}
+
+std::optional<Checkpoint> newest_of_machines(Communicator& comm, const std::string& run_dir, int64_t at_most) {
+  const Machines machines = look(comm, run_dir);
+  const auto whole = whole_together(machines.found, at_most);
+  std::string first_problem;
+  for (const SpreadCheckpoint& c : whole) {
+    FileTransfer transfer(comm);
+    for (size_t m = 0; m < machines.leaders.size(); ++m) bring(comm, machines, run_dir, c, m, transfer);
+    fail_together(
+        comm, [&] { transfer.rethrow(); }, kLabel);
+    try {
+      return newest_whole(comm, folder_of(run_dir, c.step));
+    } catch (const Error& e) {  // on all ranks
+      if (e.code() != ExitCode::kBadData) throw;
+      for (const std::string& said : all_gather_text(comm, e.is_secondary() ? "" : e.what(), kLabel))
+        if (!said.empty() && comm.rank() == 0) log_warning(str("passing over a checkpoint: ", said));
+    }
+  }
+  const bool some = std::any_of(machines.found.begin(), machines.found.end(), [&](auto& of_machine) {
+    return std::any_of(of_machine.begin(), of_machine.end(), [&](auto& f) { return f.step <= at_most; });
+  });
+  if (!some) return {};
+  if (comm.rank() != 0) throw Error::secondary(ExitCode::kBadData);
+  throw Error(ExitCode::kBadData, whole.empty()
+                                      ? str(run_dir, ": the machines of this start have no checkpoint whole together",
+                                            newest_lacks(machines.found),
+                                            "; start on the machines that wrote it, or bring its files to one of these")
+                                      : str(run_dir, ": none of its ", whole.size(), " checkpoints is whole"));
+}
+
+void collect_checkpoints(const std::string& run_dir, const std::vector<std::string>& others) {
+  std::vector<std::string> dirs{run_dir};
+  dirs.insert(dirs.end(), others.begin(), others.end());
+  std::vector<std::vector<FoundParts>> found;
+  for (const std::string& dir : dirs) {
+    std::error_code error;
+    require(dir == run_dir || fs::is_directory(dir, error), ExitCode::kMissingInput, dir,
+            ": there is no such directory");
+    found.push_back(find_parts(dir));
+  }
+  const auto whole = whole_together(found, std::numeric_limits<int64_t>::max());
+  require(!whole.empty(), ExitCode::kBadData, "these directories have no checkpoint whole together",
+          newest_lacks(found));
+  for (const SpreadCheckpoint& c : whole) {
+    const bool has_folder = has_manifest(found[0], c);
+    const std::string final = folder_of(run_dir, c.step),
+                      pending = pending_checkpoint(RunPaths{run_dir}.checkpoints(), c.step);
+    if (!has_folder) begin_checkpoint(pending);
+    const auto parts = static_cast<int64_t>(c.holder.size());
+    for (int64_t p = 0; p < parts; ++p) {
+      const auto part = static_cast<size_t>(p);
+      if (has_part(found[0], c, part)) continue;
+      const InputFile from(part_path(folder_of(dirs[c.holder[part]], c.step), p, parts));
+      const std::string name = part_path(has_folder ? final : pending, p, parts);
+      const std::string path = has_folder ? temporary_name(name, "brought") : name;
+      copy_to_new(from, path);
+      if (has_folder) sync_and_rename(path, name);
+    }
+    if (has_folder) continue;
+    copy_to_new(InputFile(str(folder_of(dirs[c.holder[0]], c.step), "/", kManifest)), str(pending, "/", kManifest));
+    put_in_place(pending, final);
+  }
+}
+
+void collect_checkpoints(Communicator& comm, const std::string& run_dir) {
+  const Machines machines = look(comm, run_dir);
+  FileTransfer transfer(comm);
+  for (const SpreadCheckpoint& c : whole_together(machines.found, std::numeric_limits<int64_t>::max()))
+    bring(comm, machines, run_dir, c, 0, transfer);
+  fail_together(
+      comm, [&] { transfer.rethrow(); }, kLabel);
+}
+
+}  // namespace lockstep
