@@ -109,7 +109,8 @@ expect "with checkpoints: from the last step" grep -q 'resumed the state in memo
 for every in 0 20; do
   rm -rf run
   mkdir -p run/checkpoints
-  "$binary" launch --mpirun "$mpirun_program" -n 2 --restarts 4 -- train "${keys[@]}" "checkpoint.every=$every" run.dir=run >out 2>err &
+  "$binary" launch --mpirun "$mpirun_program" -n 2 --restarts 4 -- train "${keys[@]}" "checkpoint.every=$every" run.dir=run chaos.enabled=true \
+    'chaos.faults=[{kind: slow, step: 21, rank: 0, seconds: 0.5}]' >out 2>err & # so that it goes on from the step that is saved
   pid=$!
   last=$([ "$every" = 0 ] && echo 40 || echo 20)
   until [ -n "$(ls -A run/checkpoints 2>/dev/null)" ] || ! kill -0 "$pid" 2>/dev/null; do :; done
