@@ -180,11 +180,44 @@ void Optimizer::apply(const char* op, const PointwiseArgs& args) {
 
 void Optimizer::apply_batched() {
   if (batched_.empty()) return;
+  if (copies_ && !copies_->empty() && current_stream().mode() == Stream::Mode::kInline) {
+    current_stream().enqueue(
+        [op = batched_op_, parts = std::move(batched_), copies = copies_](Parallel& p) {
+          for (const PointwiseArgs& part : parts) update_and_copy(p, op, part, *copies);
+        },
+        {"update"});
+    batched_.clear();
+    return;
+  }
   TaskCost cost{"update"};
   for (size_t i = 0; counts_costs() && i < batched_.size(); ++i) cost.bytes += cost_of(batched_[i]).bytes;
   current_stream().enqueue(
       [op = batched_op_, parts = std::move(batched_)](Parallel& p) { kernels(p).update(p, op, parts); }, cost);
   batched_.clear();
+}
+
+// What is copied block by block, so that it is read from the caches. An update is elementwise, so the bits do not
+// depend on the blocks.
+void Optimizer::update_and_copy(Parallel& p, const char* op, const PointwiseArgs& args, CopiesBeside& copies) {
+  constexpr int64_t kBlock = 1 << 14;  // elements, for each thread
+  const bool flat = args.dims <= 1 && std::all_of(args.out, args.out + args.outs, [](const Operand& o) {
+                      return o.strides[0] == 1 && o.dtype == DType::kFloat32;
+                    });
+  if (!flat) return kernels(p).update(p, op, {&args, 1});
+  PointwiseArgs part = args;
+  const auto out = [&](int j) { return static_cast<const float*>(part.out[j].data); };
+  for (int64_t left = args.numel; left > 0; left -= part.numel) {
+    int64_t alone = left;
+    for (int j = 0; j < part.outs; ++j) alone = std::min(alone, copies.until_next(out(j), left));
+    part.sizes[0] = part.numel = alone > 0 ? alone : std::min(left, kBlock * p.threads());
+    kernels(p).update(p, op, {&part, 1});
+    for (int j = 0; alone == 0 && j < part.outs; ++j) copies.written(p, out(j), part.numel);
+    const auto advance = [&](Operand& o) {
+      o.data = static_cast<char*>(o.data) + part.numel * o.strides[0] * size_of(o.dtype);
+    };
+    std::for_each(part.out, part.out + part.outs, advance);
+    std::for_each(part.in, part.in + part.ins, advance);
+  }
 }
 
 bool Optimizer::is_by_chunk(const Slot& slot, const std::vector<StateEntry>& moments) const {

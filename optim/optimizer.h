@@ -14,6 +14,7 @@
 #include "core/kernels/update_control.h"
 #include "core/nn/slot.h"
 #include "core/state/state.h"
+#include "optim/copies_beside.h"
 
 namespace lockstep {
 
@@ -82,6 +83,8 @@ class Optimizer {
   // Then update() launches the update; `verdict` (fp32 [2] on this rank's device) holds the factor for the gradients
   // and the skip flag. A CUDA graph may record this part.
   void update(const std::vector<Slot>& slots, const Tensor& verdict);
+  // Where not null: what an update writes on the host, at once, is also written there. Outlives the optimizer.
+  void set_copies(CopiesBeside* copies) { copies_ = copies; }
   // Then settle(), once the host knows the verdict, in the order of the updates.
   void settle(bool skipped);
 
@@ -115,6 +118,7 @@ class Optimizer {
 
  private:
   void apply_batched();
+  static void update_and_copy(Parallel& parallel, const char* op, const PointwiseArgs& args, CopiesBeside& copies);
   bool is_by_chunk(const Slot& slot, const std::vector<StateEntry>& moments) const;
   void run_by_chunk(const Slot& slot, const std::vector<StateEntry>& moments, const Pass& pass);
   virtual void corrections(int64_t update, double& first, double& second) const = 0;
@@ -124,6 +128,7 @@ class Optimizer {
   bool batches_ = false;                // apply() keeps what it gets until the group is whole
   const char* batched_op_ = nullptr;
   std::vector<PointwiseArgs> batched_;
+  CopiesBeside* copies_ = nullptr;
   int64_t updates_ = 0;
   int unsettled_ = 0;
 };

@@ -205,10 +205,24 @@ std::shared_ptr<const void> StateMemory::keep(int64_t step) {
 }
 
 void StateMemory::write(const std::vector<StateEntry>& entries, const CheckpointInfo& info) {
+  begin_write(entries);
+  end_write(entries, std::vector<bool>(entries.size()), info);
+}
+
+std::vector<float*> StateMemory::begin_write(const std::vector<StateEntry>& entries) {
+  if (written_to_ < 0) written_to_ = place_to_write();
+  header().step_and_one[written_to_].store(0, std::memory_order_seq_cst);
+  std::vector<float*> out;
+  for (size_t i = 0; i < entries.size(); ++i) out.push_back(values_of(written_to_) + places_[i]);
+  return out;
+}
+
+void StateMemory::end_write(const std::vector<StateEntry>& entries, const std::vector<bool>& written,
+                            const CheckpointInfo& info) {
   trace_mark();
   Header& h = header();
-  const int place = place_to_write();
-  h.step_and_one[place].store(0, std::memory_order_seq_cst);
+  check(written_to_ >= 0, "state in memory: end_write() without begin_write()");
+  const int place = std::exchange(written_to_, -1);
   if (CheckpointInfo fixed = fixed_part(info); !same_fixed(fixed, fixed_)) {
     fixed_ = std::move(fixed);
     has_fixed_ = {};
@@ -228,7 +242,14 @@ void StateMemory::write(const std::vector<StateEntry>& entries, const Checkpoint
           "state in memory: ", lengths.fixed + lengths.changing, " bytes of text in the room of ", room);
   std::memcpy(texts + lengths.fixed, changing.data(), changing.size());
   std::memcpy(text_of(place), &lengths, sizeof lengths);
-  copy_state(entries, view(values_of(place), h.value_room), places_);
+  std::vector<StateEntry> left;
+  std::vector<int64_t> their_places;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (written[i]) continue;
+    left.push_back(entries[i]);
+    their_places.push_back(places_[i]);
+  }
+  copy_state(left, view(values_of(place), h.value_room), their_places);
   current_stream().synchronize();
   h.step_and_one[place].store(info.step + 1, std::memory_order_seq_cst);
 }

@@ -44,6 +44,10 @@ class StateMemory {
   // Makes the entries' values, which are the slices', the state after info.step, in the place of the oldest one that is
   // not kept. Returns when it is whole.
   void write(const std::vector<StateEntry>& entries, const CheckpointInfo& info);
+  // The same in two parts: begins, and says where each entry's values belong; what has been written there until the
+  // second is not copied.
+  std::vector<float*> begin_write(const std::vector<StateEntry>& entries);
+  void end_write(const std::vector<StateEntry>& entries, const std::vector<bool>& written, const CheckpointInfo& info);
   // States after a later step count no more.
   void forget_after(int64_t step);
   // Is this what is here, with so many places?
@@ -87,7 +91,7 @@ class StateMemory {
   CheckpointInfo fixed_;                          // what never changes from step to step, and
   std::array<bool, kMostPlaces> has_fixed_ = {};  // whether this process wrote it in each place
   std::shared_ptr<std::array<std::atomic<int>, kMostPlaces>> kept_;  // how often
-  int copied_to_ = -1;
+  int copied_to_ = -1, written_to_ = -1;
   std::shared_ptr<void> counted_;
 };
 

@@ -54,6 +54,12 @@ StateMemory::Content content_of(const std::vector<StateEntry>& share, const Trai
   return {slices_of(share), count_tensors(trainer.state()), StateMemory::text_room_of(trainer.info())};
 }
 
+// Is it as an update on the host leaves it, and where?
+bool is_plain(const StateEntry& e) {
+  return !e.scales && e.data.dtype() == DType::kFloat32 && e.data.device() == Device{} && e.data.is_contiguous();
+}
+const float* values_of(const StateEntry& e) { return static_cast<const float*>(e.data.read()); }
+
 // What a checkpoint in memory points into.
 struct Memories {
   std::set<std::shared_ptr<const void>> mapped;
@@ -80,7 +86,7 @@ struct MemoryRecovery::Found {
   size_t share = 0, number = 0;  // of the share, the slice that has it
 };
 
-MemoryRecovery::MemoryRecovery(const Settings& settings, Communicator& comm, const Trainer& trainer)
+MemoryRecovery::MemoryRecovery(const Settings& settings, Communicator& comm, Trainer& trainer)
     : settings_(settings),
       comm_(comm),
       trainer_(trainer),
@@ -101,7 +107,7 @@ MemoryRecovery::MemoryRecovery(const Settings& settings, Communicator& comm, con
     holder_of_.push_back(numbers.emplace(id, static_cast<int>(numbers.size())).first->second);
 }
 
-MemoryRecovery::~MemoryRecovery() = default;
+MemoryRecovery::~MemoryRecovery() { trainer_.set_copies(nullptr); }
 
 bool MemoryRecovery::leads_machine() const {
   const int mine = holder_of_[static_cast<size_t>(comm_.rank())];
@@ -413,6 +419,7 @@ void MemoryRecovery::begin(const CheckpointInfo& info) {
     mirror_->finish();
   }
   drop_earlier(names);  // this state is whole on all machines
+  trainer_.set_copies(&copies_);
 }
 
 // What earlier starts of the job left, whose memory is then free.
@@ -424,10 +431,29 @@ void MemoryRecovery::drop_earlier(const std::vector<std::string>& names) {
   });
 }
 
+void MemoryRecovery::before_update(int64_t step) {
+  if (!after(step) || begun_ == step || current_stream().mode() != Stream::Mode::kInline) return;
+  share_ = entries();
+  const std::vector<float*> to = memory_->begin_write(share_);
+  std::vector<CopiesBeside::Copy> copies;
+  for (size_t i = 0; i < share_.size(); ++i)
+    if (is_plain(share_[i])) copies.push_back({values_of(share_[i]), share_[i].data.numel(), to[i]});
+  copies_.begin(std::move(copies));
+  begun_ = step;
+}
+
 void MemoryRecovery::write(const CheckpointInfo& info) {
   FlightPhase phase("state to memory");
   if (holder_->lost()) hand_over();
-  memory_->write(entries(), info);
+  if (begun_ != info.step) {
+    memory_->write(entries(), info);
+  } else {
+    std::vector<bool> written;
+    for (const StateEntry& e : share_) written.push_back(is_plain(e) && copies_.has(values_of(e), e.data.numel()));
+    memory_->end_write(share_, written, info);
+  }
+  copies_.end();
+  begun_ = -1;
   if (mirrors_after(info.step)) mirror_->start(info.step);
 }
 

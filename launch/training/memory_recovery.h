@@ -26,7 +26,7 @@ class MemoryRecovery {
  public:
   // Collective. Throws ExitCode::kConfig where no launcher started the memory holders, kRankLost where this machine's
   // does not answer.
-  MemoryRecovery(const Settings& settings, Communicator& comm, const Trainer& trainer);
+  MemoryRecovery(const Settings& settings, Communicator& comm, Trainer& trainer);
   MemoryRecovery(const MemoryRecovery&) = delete;
   ~MemoryRecovery();
 
@@ -38,6 +38,8 @@ class MemoryRecovery {
   // newest() looked through. Throws ExitCode::kDevice where a machine has not so much memory. Collective.
   void begin(const CheckpointInfo& info);
   bool after(int64_t step) const { return step % every_ == 0 || mirrors_after(step); }
+  // The trainer is about to change its state to that after `step`: an update on the host then writes it to memory, too.
+  void before_update(int64_t step);
   // The trainer's state is now that of info.step. Waits for other ranks only where a copy of an earlier state on
   // another machine is not done yet.
   void write(const CheckpointInfo& info);
@@ -77,7 +79,7 @@ class MemoryRecovery {
 
   const Settings& settings_;
   Communicator& comm_;
-  const Trainer& trainer_;
+  Trainer& trainer_;
   const int64_t generation_, every_;  // generation: the number of this start of the job
   std::optional<HeldMemory> holder_;
   std::string holder_name_;
@@ -85,7 +87,10 @@ class MemoryRecovery {
   std::vector<std::pair<std::string, StateMemory>> earlier_;  // this machine's, by name
   std::optional<StateMemory> memory_;
   std::vector<std::pair<std::string, Descriptor>> put_;  // what the holder has of this rank
-  std::unique_ptr<StateMirror> mirror_;                  // where copies on other machines are wanted, and needed
+  CopiesBeside copies_;
+  int64_t begun_ = -1;                   // the step whose state the update writes, from this on
+  std::vector<StateEntry> share_;        // this rank's share then
+  std::unique_ptr<StateMirror> mirror_;  // where copies on other machines are wanted, and needed
   bool says_lost_ = false;
 };
 

@@ -51,7 +51,8 @@ Run::Run(const Settings& settings, const Datasets& data, Communicator& comm, con
   if (comm_.rank() == 0) warn_of_settings(), say_of_data(settings_, data);
   saves_ = std::make_unique<RunSaves>(settings_, comm_, trainer_, recovery_.get(), per_machine_,
                                       [this](int64_t step) { chaos_.before_write(step); });
-  trainer_.set_before_update([this] { saves_->before_update(); });
+  trainer_.set_before_change([this] { saves_->before_change(); });
+  if (recovery_) trainer_.set_before_update([this] { recovery_->before_update(trainer_.steps_done() + 1); });
   if (comm_.rank() == 0) observe(options);
 }
 

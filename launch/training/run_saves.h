@@ -33,7 +33,7 @@ class RunSaves {
   // Waits until the last save is in checkpoint.mirror, where that is asked for. Throws ExitCode::kStorage on all ranks
   // where it is not. Collective.
   void finish_mirror();
-  void before_update() { saver_->let_change(); }  // the state that is saved changes next
+  void before_change() { saver_->let_change(); }  // the state that is saved changes next
   // On rank 0, logs the saves that were completed since the last call, and returns them.
   std::vector<SaveReport> completed();
 

@@ -50,6 +50,13 @@ void StepPhases::settle(size_t phase, bool skipped) {
   if (phases_[phase].average) phases_[phase].average->settle(skipped);
 }
 
+void StepPhases::set_copies(CopiesBeside* copies) {
+  for (Phase& p : phases_) {
+    p.optimizer->set_copies(copies);
+    if (p.average) p.average->set_copies(copies);
+  }
+}
+
 std::vector<int64_t> StepPhases::updates() const {
   std::vector<int64_t> out;
   for (const Phase& p : phases_) out.push_back(p.optimizer->updates());

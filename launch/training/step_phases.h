@@ -27,6 +27,7 @@ class StepPhases {
   void prepare(double lr);
   void update(size_t phase, const Tensor& verdict);
   void settle(size_t phase, bool skipped);
+  void set_copies(CopiesBeside* copies);  // Optimizer's, of all
 
   std::vector<int64_t> updates() const;  // of each phase
   void set_updates(const std::vector<int64_t>& updates);

@@ -345,7 +345,7 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
     report.backward_ms += ms_since(backward);
   }
   if (memory_check_ && index == 0) memory_check_->compare(comm_.rank(), state());
-  if (before_update_) before_update_();
+  if (before_change_) before_change_();
   PendingStep outcome;
   {
     WithProfilerRange range("exchange");
@@ -373,6 +373,7 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
   WithProfilerRange range("optimizer");
   FlightPhase phase("optimizer");
   const auto update = Clock::now();
+  if (before_update_) before_update_();
   phases_->update(index, outcome.verdict());
   report.optimizer_ms += ms_since(update);
   return outcome;

@@ -46,8 +46,12 @@ class Trainer {
 
   // Faults for the steps from now on; outlives the trainer.
   void set_chaos(const Chaos* chaos) { chaos_ = chaos; }
-  // Called in each step before the host changes the state of the step before.
+  // Called in each step before the host changes the state of the step before, and, once nothing can be found wrong
+  // with the step's gradients any more, before the update itself.
+  void set_before_change(std::function<void()> call) { before_change_ = std::move(call); }
   void set_before_update(std::function<void()> call) { before_update_ = std::move(call); }
+  // Where the host's updates write the state a second time; outlives the trainer.
+  void set_copies(CopiesBeside* copies) { phases_->set_copies(copies); }
 
   StepReport step() {
     start();
@@ -156,7 +160,7 @@ class Trainer {
   std::unique_ptr<MemoryCheck> memory_check_;  // of this rank's state, where settings ask for it
   std::unique_ptr<Recheck> recheck_;           // of gradients, where settings ask for it and there are several ranks
   const Chaos* chaos_ = nullptr;
-  std::function<void()> before_update_;
+  std::function<void()> before_change_, before_update_;
   bool runs_ahead_ = false;
   std::deque<UnderWay> under_way_;
   std::chrono::steady_clock::time_point finished_at_;
