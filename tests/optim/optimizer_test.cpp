@@ -119,6 +119,68 @@ class Slices final : public SlotGroup {
   int64_t total_;
 };
 
+// Parts of a state, cut anywhere: each is whole in its second place, or known not to be.
+TEST(EachOptimizer, WritesTheStateWhereASecondPlaceIsGiven) {
+  constexpr size_t kElementwise = 4;  // the first ones: all of their state is written so
+  for (size_t m = 0; m < std::size(kMakers); ++m)
+    for (int threads : {1, 3}) {
+      Stream stream(Device{}, Stream::Mode::kInline, threads);
+      const WithStream with(stream);
+      std::vector<Slot> slots{matrix("w", {300, 701}), slot("b", 1003, false)},
+          plain{matrix("w", {300, 701}), slot("b", 1003, false)};
+      auto o = kMakers[m](slots), p = kMakers[m](plain);
+      CopiesBeside copies;
+      o->set_copies(&copies);
+      std::vector<StateEntry> state;
+      for (const Slot& s : slots) state.push_back({s.name, s.region, s.offset, s.master, {}});
+      for (const StateEntry& e : o->state(slots)) state.push_back(e);
+      std::vector<StateEntry> share = cut_for_rank(state, 1, 3);
+      std::vector<std::vector<float>> places;
+      for (const StateEntry& e : share) places.emplace_back(static_cast<size_t>(e.data.numel()), -7.0f);
+      for (uint64_t step : {1, 2}) {
+        std::vector<CopiesBeside::Copy> all;
+        for (size_t i = 0; i < share.size(); ++i)
+          if (!share[i].scales)
+            all.push_back({static_cast<const float*>(share[i].data.read()), share[i].data.numel(), places[i].data()});
+        copies.begin(all);
+        for (size_t i = 0; i < slots.size(); ++i) set_gradient(slots[i], step), set_gradient(plain[i], step);
+        o->step(slots, {.lr = 0.1});
+        p->step(plain, {.lr = 0.1});
+        EXPECT_EQ(everything(*o, slots), everything(*p, plain));
+        for (size_t i = 0; i < share.size(); ++i) {
+          const StateEntry& e = share[i];
+          if (e.scales) continue;  // 8-bit moments have no second place
+          const bool has = copies.has(static_cast<const float*>(e.data.read()), e.data.numel());
+          EXPECT_TRUE(has || m >= kElementwise) << e.name;
+          if (!has) continue;
+          EXPECT_EQ(places[i], e.data.to_vector<float>()) << e.name << " after step " << step;
+        }
+      }
+      copies.begin({{static_cast<const float*>(share[0].data.read()), share[0].data.numel(), places[0].data()}});
+      EXPECT_FALSE(copies.has(static_cast<const float*>(share[0].data.read()), share[0].data.numel())) << "not yet";
+    }
+}
+
+TEST(CopiesBeside, SaysWhereAValueWasWrittenTwice) {
+  std::vector<float> state(100, 1.0f), place(60);
+  CopiesBeside copies;
+  Stream stream(Device{}, Stream::Mode::kInline, 1);
+  const auto written = [&](int64_t at, int64_t n) {
+    stream.enqueue([&](Parallel& p) { copies.written(p, state.data() + at, n); });
+  };
+  copies.begin({{state.data() + 20, 60, place.data()}});
+  EXPECT_EQ(copies.until_next(state.data(), 100), 20);
+  EXPECT_EQ(copies.until_next(state.data() + 30, 70), 0);
+  EXPECT_EQ(copies.until_next(state.data() + 80, 20), 20);
+  written(0, 50);
+  EXPECT_FALSE(copies.has(state.data() + 20, 60));
+  written(50, 50);
+  EXPECT_TRUE(copies.has(state.data() + 20, 60));
+  EXPECT_EQ(place, std::vector<float>(60, 1.0f));
+  written(30, 1);
+  EXPECT_FALSE(copies.has(state.data() + 20, 60));
+}
+
 TEST(EachOptimizer, OfOnePassUpdatesAGroupAsOneTask) {
   for (size_t kind = 0; kind < 4; ++kind) {  // sgd, adamw, adam, lion
     const auto tasks = [&](bool together) {
