@@ -31,9 +31,12 @@ constexpr size_t kMostHolders = 4096;  // that the launcher has connections of
 constexpr double kAgain = 0.2;         // seconds between attempts to start a twin
 constexpr size_t kMostFiles = 65536;   // that it keeps
 
+constexpr const char* kBySlurm = "slurm";
+
 struct Place {
   std::string name, address;
   double silence = 10;
+  bool step_of_its_own = false;  // a step of Slurm starts it
 };
 
 Place place_of_environment() {
@@ -42,6 +45,8 @@ Place place_of_environment() {
   std::istringstream words(given ? given : "");
   require(bool(words >> p.name >> p.address >> p.silence), ExitCode::kUsage,
           "`lockstep agent` is started by `lockstep launch` only");
+  std::string by;
+  p.step_of_its_own = words >> by && by == kBySlurm;
   return p;
 }
 
@@ -174,10 +179,22 @@ void become_independent(Descriptor& listener, Descriptor& launcher) {
 
 }  // namespace
 
-MemoryHolders::MemoryHolders(const std::string& other, double silence) {
+MemoryHolders::MemoryHolders(const std::string& other, double silence, const std::vector<std::string>& nodes) {
   const std::string own = other.empty() ? str("unix:@lockstep-", random_secret()) : str("tcp:", other);
   const std::string address = listen_on(own, listener_);
   environment_ = str("lockstep-memory-", random_secret(), " ", address, " ", silence);
+  if (nodes.empty()) return;
+  environment_ += str(" ", kBySlurm);
+  std::string list;
+  for (const std::string& node : nodes) list += (list.empty() ? "" : ",") + node;
+  const auto count = std::to_string(nodes.size());
+  // Beside the job's other steps, with none of its share of the machines; a machine that is lost ends it nowhere else.
+  start_child({.command = {"srun", "--overlap", "--no-kill", "--kill-on-bad-exit=0", "--mem=0", "--quiet",
+                           "--nodes=" + count, "--ntasks=" + count, "--ntasks-per-node=1", "--nodelist=" + list,
+                           program_path(), "agent", "--hold", "--stay"},
+               .output = STDERR_FILENO,
+               .errors = STDERR_FILENO,
+               .environment = {{kMemoryHolder, environment_}}});
 }
 
 // Whoever connects hears nothing; one that says something, or has ended, is let go.
@@ -198,7 +215,7 @@ std::optional<HeldMemory> memory_holder_of_machine() {
   const std::string name = memory_holder_name();
   if (name.empty()) return {};
   try {
-    return HeldMemory::connect(name, 0);
+    return HeldMemory::connect(name, place_of_environment().step_of_its_own ? kReady : 0);
   } catch (const Error&) {  // there is none yet
   }
   const pid_t child = start_child({.command = {program_path(), "agent", "--hold"},
@@ -210,7 +227,7 @@ std::optional<HeldMemory> memory_holder_of_machine() {
   return HeldMemory::connect(name, kReady);
 }
 
-int run_memory_holder() {
+int run_memory_holder(bool stays) {
   const Place place = place_of_environment();
   const UnixAddress address("@" + place.name);
   Descriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -220,7 +237,7 @@ int run_memory_holder() {
   Descriptor launcher = connect_to(place.address, kStart);
   watch_machine_of(launcher, place.silence);
   require_done(::listen(listener.number(), 1024) == 0, ExitCode::kRankLost, "the memory holder cannot listen");
-  const pid_t child = ::fork();
+  const pid_t child = stays ? 0 : ::fork();
   require_done(child >= 0, ExitCode::kDevice, "cannot start the memory holder");
   if (child > 0) return 0;
   become_independent(listener, launcher);

@@ -262,7 +262,11 @@ class LaunchedJob {
     options_.decided = [this](const Diagnosis& v, int64_t last_step) { decide(v, last_step); };
     if (target_.settings && target_.settings->recovery.from == RecoveryOptions::From::kMemory) {
       const std::string other = other_machine(place_.hosts);
-      holders_.emplace(other.empty() ? other : local_address_towards(other), options_.patience.silence);
+      // Where mpirun starts its daemons by srun, Slurm ends all that they have started when an attempt fails.
+      std::vector<std::string> nodes;
+      if (allocation_.scheduler == "Slurm" && options_.mpirun.remote_shell.empty() && installed_scheduler() == "slurm")
+        for (const Host& host : place_.hosts) nodes.push_back(host.name);
+      holders_.emplace(other.empty() ? other : local_address_towards(other), options_.patience.silence, nodes);
       options_.exported.emplace_back(kMemoryHolder);
       options_.environment.emplace_back(kMemoryHolder, holders_->environment());
     }

@@ -11,7 +11,7 @@ make_inputs
 per_kill=6 # steps between kills, at least
 steps=$((kills / 4 * 14 + 30))
 keys=(text.yaml "train.steps=$steps" checkpoint.every=0 recovery.from=memory launch.silence=3 comm.deadline=20)
-slow=(chaos.enabled=true 'chaos.faults=[{kind: slow, step: 1, rank: 0, seconds: 0.05, attempt: 0}]')
+slow=(chaos.enabled=true 'chaos.faults=[{kind: slow, step: 1, rank: 0, seconds: 0.15, attempt: 0}]')
 succeeds "undisturbed" lockstep train "${keys[@]}" recovery.from=disk run.dir=plain
 wanted=$(digest plain)
 launch() { on n1 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$binary" launch --hostfile "$work/hostfile" --interface eth0 --remote-shell "$work/remote" "$@"; }

@@ -188,4 +188,31 @@ if asked sweep; then
   same "a point of the array: the digest" "$(digest point)" "$(digest grid/001)"
   echo "sweep: $(grep -c . grid/sweep.csv) lines of results of 4 jobs"
 fi
+if asked memory; then
+  # Daemons that mpirun starts by srun, and the memory holders as a step of their own: a rank is killed, Slurm ends what the attempt had
+  # started, and the next one goes on from memory.
+  cat >memory.sh <<SH
+#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --overcommit
+#SBATCH --no-kill
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+exec $binary launch --interface eth0 --restarts 3 -- train $(printf '%q ' "${keys[@]}" checkpoint.every=0 recovery.from=memory chaos.enabled=true 'chaos.faults=[{kind: kill, step: 20, rank: 1}]') run.dir=m
+SH
+  run slurm sbatch --parsable --output=memory.log memory.sh
+  job=$(cat out)
+  for _ in $(seq 300); do
+    if [ -z "$(slurm squeue -h -j "$job" 2>/dev/null)" ]; then break; fi
+    if [ -z "${seen:-}" ] && slurm squeue -h -s -j "$job" -o %i 2>/dev/null | grep -q . && grep -q '^rank 0: train' memory.log 2>/dev/null; then
+      seen=$(slurm squeue -h -s -j "$job" -o '%i %j' | tr '\n' ';')
+    fi
+    sleep 0.2
+  done
+  cp memory.log err
+  expect "memory under Slurm: from memory" grep -qE 'resumed the state in memory after step 1[89]' err
+  same "memory under Slurm: the digest" "$wanted" "$(digest m)"
+  same "memory under Slurm: what is left" none "$(for i in 1 2; do programs "n$i"; done | grep -E "lockstep (agent|train)" || echo none)"
+  echo "memory: steps of the job: ${seen:-}; $(grep -E 'resumed' err)"
+fi
 finish
