@@ -36,9 +36,10 @@ class CopiesBeside {
     const auto c = first_after(at);
     return c == copies_.end() ? n : std::clamp<int64_t>(c->from - at, 0, n);
   }
-  // Values [at, at + n) have just been written.
+  // Values [at, at + n) have just been written. The caller ends what it writes with fence_past_caches().
   void written(Parallel& parallel, const float* at, int64_t n) {
     const float* const end = at + n;
+    const Fence fence = parallel.threads() > 1 ? Fence::kHere : Fence::kLater;  // each thread has its own
     for (auto c = copies_.begin() + (first_after(at) - copies_.begin()); c != copies_.end() && c->from < end; ++c) {
       const int64_t first = std::max(at, c->from) - c->from, last = std::min(end, c->from + c->count) - c->from;
       if (c->again || first != c->done) {
@@ -46,7 +47,7 @@ class CopiesBeside {
         continue;
       }
       auto body = [&](int64_t begin, int64_t stop) {
-        copy_past_caches(c->to + first + begin, c->from + first + begin, stop - begin);
+        copy_past_caches(c->to + first + begin, c->from + first + begin, stop - begin, fence);
       };
       parallel.run(last - first, kLeast, body);
       c->done = last;

@@ -218,6 +218,7 @@ void Optimizer::update_and_copy(Parallel& p, const char* op, const PointwiseArgs
     std::for_each(part.out, part.out + part.outs, advance);
     std::for_each(part.in, part.in + part.ins, advance);
   }
+  fence_past_caches();
 }
 
 bool Optimizer::is_by_chunk(const Slot& slot, const std::vector<StateEntry>& moments) const {

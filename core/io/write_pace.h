@@ -1,5 +1,5 @@
 // WritePace: how fast somebody writes to a disk beside training, and whether to go on at all. Used by one writer;
-// give_up() may be called by another thread.
+// give_up() and hurry() may be called by another thread.
 #pragma once
 
 #include <algorithm>
@@ -26,12 +26,13 @@ class WritePace {
     const auto due = [&] { return begun_ + std::chrono::duration<double>(written_ / bytes_per_s_); };
     do {
       require(!gives_up_, ExitCode::kStorage, path, ": given up");
-      if (bytes_per_s_ <= 0 || due() <= Clock::now()) break;
+      if (bytes_per_s_ <= 0 || hurries_ || due() <= Clock::now()) break;
       std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(kLook, due() - Clock::now()));
     } while (true);
     written_ += static_cast<double>(bytes);
   }
   void give_up() { gives_up_ = true; }
+  void hurry() { hurries_ = true; }  // as fast as the disk takes it, from now on
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -39,7 +40,7 @@ class WritePace {
   const double bytes_per_s_;
   Clock::time_point begun_ = Clock::now();
   double written_ = 0;
-  std::atomic<bool> gives_up_{false};
+  std::atomic<bool> gives_up_{false}, hurries_{false};
 };
 
 }  // namespace lockstep

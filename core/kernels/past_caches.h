@@ -10,9 +10,17 @@
 
 namespace lockstep {
 
-// Memory that is written whole need not be read first. The copy is there for other threads and processes once a release
-// store or a lock follows it.
-inline void copy_past_caches(float* to, const float* from, int64_t n) {
+// After copies without one of their own, by the same thread.
+inline void fence_past_caches() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+// Memory that is written whole need not be read first. The copy is there for other threads and processes once a fence
+// and a release store or a lock follow it; it waits for the memory only in the fence.
+enum class Fence { kHere, kLater };
+inline void copy_past_caches(float* to, const float* from, int64_t n, Fence fence = Fence::kHere) {
 #if defined(__SSE2__)
   int64_t i = 0;
   for (; i < n && reinterpret_cast<uintptr_t>(to + i) % 16 != 0; ++i) to[i] = from[i];
@@ -25,7 +33,7 @@ inline void copy_past_caches(float* to, const float* from, int64_t n) {
     _mm_stream_ps(to + i + 12, d);
   }
   for (; i < n; ++i) to[i] = from[i];
-  _mm_sfence();
+  if (fence == Fence::kHere) fence_past_caches();
 #else
   std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
 #endif

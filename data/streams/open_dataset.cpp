@@ -341,7 +341,7 @@ std::vector<std::string> files_of(const std::string& pattern, const DataOptions&
   std::vector<std::string> places{pattern};
   for (const std::string& folder : o.folders) {
     if (path.is_relative()) places.push_back((fs::path(folder) / path).string());
-    places.push_back((fs::path(folder) / path.filename()).string());
+    if (pattern.find_first_of("*?[") == pattern.npos) places.push_back((fs::path(folder) / path.filename()).string());
   }
   for (const std::string& place : places) {
     std::error_code error;

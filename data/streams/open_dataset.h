@@ -42,7 +42,7 @@ std::vector<Choice<DataSource>> builtin_data();
 Datasets open_datasets(const DataOptions& options, uint64_t seed);
 
 // The files that a key of these options names, by `pattern`: there, or else in the first of o.folders that has some, by
-// the same path below it or by the name alone. Throws as files_matching().
+// the same path below it or, for what is no pattern, by the name alone. Throws as files_matching().
 std::vector<std::string> files_of(const std::string& pattern, const DataOptions& o);
 // The files that a pattern such as shards/*.h5 names, sorted; what is none is itself. Throws ExitCode::kMissingInput
 // where there is none.

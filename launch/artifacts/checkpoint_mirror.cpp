@@ -11,6 +11,7 @@
 #include "core/io/pending_file.h"
 #include "core/state/manifest.h"
 #include "launch/artifacts/files.h"
+#include "launch/artifacts/metrics.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/world/together.h"
 
@@ -60,15 +61,16 @@ CheckpointMirror::~CheckpointMirror() {
   thread_.join();
 }
 
-CheckpointMirror::Held CheckpointMirror::hold(int64_t step) const {
+CheckpointMirror::Held CheckpointMirror::hold(int64_t step, bool retires) const {
   Held out;
   out.step = step;
+  out.retires = retires;
   if (!options_.brings) return out;
   const std::string dir = str(RunPaths{options_.from}.checkpoints(), "/", checkpoint_name(step));
   try {
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(dir)) names.push_back(entry.path().filename().string());
-    std::erase(names, kManifest);
+    std::erase_if(names, [](const std::string& name) { return !name.ends_with(".h5"); });
     std::sort(names.begin(), names.end());
     if (comm_->rank() == 0) names.push_back(kManifest);
     for (const std::string& name : names) out.files.emplace_back(name, InputFile(str(dir, "/", name)));
@@ -78,21 +80,27 @@ CheckpointMirror::Held CheckpointMirror::hold(int64_t step) const {
   return out;
 }
 
-void CheckpointMirror::add(int64_t step) {
-  Held one = hold(step);
+void CheckpointMirror::add(int64_t step, bool retires) {
+  Held one = hold(step, retires);
   {
     std::lock_guard lock(mutex_);
+    if (stopped_)
+      return problems_.push_back({step, str("checkpoint.mirror: the checkpoint of step ", step,
+                                            " was not brought, since an earlier one failed")});
     waiting_.push_back(std::move(one));
   }
   changed_.notify_all();
 }
 
 void CheckpointMirror::finish() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !busy_ && waiting_.empty(); });
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !busy_ && (waiting_.empty() || stopped_); });
+  }
+  if (comm_->rank() == 0) copy_records();
 }
 
-std::vector<std::string> CheckpointMirror::problems() {
+std::vector<CheckpointMirror::Problem> CheckpointMirror::problems() {
   std::lock_guard lock(mutex_);
   return std::exchange(problems_, {});
 }
@@ -103,15 +111,16 @@ void CheckpointMirror::work() {
     int64_t newest = 0;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return !waiting_.empty() || ending_; });
-      if (waiting_.empty()) return;
+      changed_.wait(lock, [&] { return !waiting_.empty() || ending_ || stopped_; });
+      if (waiting_.empty() || stopped_) return;
       busy_ = true;
       newest = waiting_.back().step;
     }
-    std::string problem;
+    std::optional<Problem> problem;
     try {
       const auto all = all_gather_values(*comm_, newest, "mirror");
       const int64_t step = *std::min_element(all.begin(), all.end());
+      newest = step;
       Held one;
       {
         std::lock_guard lock(mutex_);
@@ -123,18 +132,18 @@ void CheckpointMirror::work() {
       bring(one);
     } catch (...) {
       const Error error = as_error(std::current_exception());
-      if (!error.is_secondary()) problem = error.what();
+      if (!error.is_secondary()) problem = {newest, error.what()};
       if (error.code() != ExitCode::kStorage && error.code() != ExitCode::kOutputLocked &&
           error.code() != ExitCode::kBadData && error.code() != ExitCode::kMissingInput) {
         std::lock_guard lock(mutex_);  // ranks are lost: there is nobody to go on with
-        waiting_.clear();
-        ending_ = true;
+        stopped_ = true;
       }
     }
     {
       std::lock_guard lock(mutex_);
       busy_ = false;
-      if (!problem.empty()) problems_.push_back(std::move(problem));
+      if (problem) problems_.push_back(std::move(*problem));
+      if (stopped_) waiting_.clear();
     }
     changed_.notify_all();
   }
@@ -167,9 +176,9 @@ void CheckpointMirror::bring(const Held& one) {
     });
     each([&] {
       if (!first) return;
+      copy_records();  // before the checkpoint: a resumed run removes lines of later steps
       put_in_place(pending, final);
-      copy_records();
-      retire_checkpoints(checkpoints, one.step, options_.retention);
+      if (one.retires) retire_checkpoints(checkpoints, one.step, options_.retention);
     });
   } catch (const Error& e) {
     if (first) clean_checkpoints(checkpoints);
@@ -183,12 +192,16 @@ void CheckpointMirror::copy_records() {
 
 void bring_back_records(const std::string& mirror, const std::string& run_dir) {
   const RunPaths from{mirror}, to{run_dir};
-  std::error_code error;
-  if (fs::exists(to.metrics(), error) || !fs::exists(from.metrics(), error)) return;
+  const auto there = last_recorded_step(from.metrics()), here = last_recorded_step(to.metrics());
+  if (!there || (here && *here >= *there)) return;
   make_folder(run_dir);
-  for (const auto& [there, here] : records(from, to))
-    if (!fs::exists(here, error)) copy_lines(there, here);
-  log_info(str(run_dir, " has no metrics: those of ", mirror, " were brought"));
+  for (const auto& [its, own] : records(from, to)) {
+    std::error_code ignored;
+    fs::rename(own, own + ".set-aside", ignored);
+    copy_lines(its, own);
+  }
+  log_info(str(run_dir, " has metrics of ", here ? str("step ", *here) : std::string("no step"), ": those of ", mirror,
+               " were brought, up to step ", *there));
 }
 
 }  // namespace lockstep

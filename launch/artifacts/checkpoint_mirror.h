@@ -37,20 +37,26 @@ class CheckpointMirror {
   CheckpointMirror& operator=(const CheckpointMirror&) = delete;
 
   // The checkpoint of that step is whole: it will be there, unless a newer one comes before its turn. Its files are
-  // held, so it may be retired meanwhile. Called by all ranks for the same steps in the same order, by any thread.
-  void add(int64_t step);
-  void finish();  // waits until all that was added is there
-
+  // held, so it may be retired meanwhile. `retires`: the mirror then removes those that the retention does not keep.
+  // Called by all ranks for the same steps in the same order, by any thread.
+  void add(int64_t step, bool retires = true);
+  void hurry() { pace_.hurry(); }  // from now on no limit holds
+  void finish();                   // waits until all that was added is there, and brings the records, or gives up
   // What went wrong since the last call, on the rank where it did; the checkpoints stay where they are.
-  std::vector<std::string> problems();
+  struct Problem {
+    int64_t step = 0;
+    std::string text;
+  };
+  std::vector<Problem> problems();
 
  private:
   struct Held {
     int64_t step = 0;
+    bool retires = true;
     std::vector<std::pair<std::string, InputFile>> files;  // of a checkpoint, by name; the manifest last
     std::vector<std::string> problems;
   };
-  Held hold(int64_t step) const;
+  Held hold(int64_t step, bool retires) const;
   void work();
   void bring(const Held& one);
   void copy_records();
@@ -62,13 +68,13 @@ class CheckpointMirror {
   std::mutex mutex_;  // guards the following members
   std::condition_variable changed_;
   std::deque<Held> waiting_;
-  std::vector<std::string> problems_;
-  bool busy_ = false, ending_ = false;
+  std::vector<Problem> problems_;
+  bool busy_ = false, ending_ = false, stopped_ = false;
   std::thread thread_;
 };
 
-// What a run directory lacks that its mirror has: the records of a run that goes on elsewhere. Nothing where it has
-// metrics of its own.
+// The records of a run that went on elsewhere: where the mirror's metrics have later steps than the run directory's, or
+// that has none, the mirror's records take the place of these, which are kept under names that end with .set-aside.
 void bring_back_records(const std::string& mirror, const std::string& run_dir);
 
 }  // namespace lockstep

@@ -1,7 +1,6 @@
 #include "launch/artifacts/machine_parts.h"
 
 #include <algorithm>
-#include <exception>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -60,71 +59,45 @@ std::vector<FoundParts> parse(const std::string& text) {
   return out;
 }
 
-// A file that one rank has and another lacks. An error of either is kept until both have done all their transfers, so
-// that none waits for the other.
-class FileTransfer {
- public:
-  explicit FileTransfer(Communicator& comm) : comm_(comm) {}
-
-  void send(const std::string& path, int to) {
-    std::optional<InputFile> file;
-    attempt([&] { file.emplace(path); });
-    const int64_t size = file ? file->size : 0;
-    each_piece(size, to, [&](Tensor& piece, int64_t at, int64_t n) {
-      attempt([&] { file->read(at, piece.write(), n); });
-      send_in_pieces(comm_, piece, to, kLabel);
-    });
+// A file that rank `from` has under one path and rank `to` gets under another, which is new there. By pieces, after
+// each of which all ranks meet, so that none waits for long and an error of either is every rank's at once. Collective.
+void move_file(Communicator& comm, int from, const std::string& path_from, int to, const std::string& path_to) {
+  std::optional<InputFile> file;
+  Descriptor copy;
+  fail_together(
+      comm,
+      [&] {
+        if (comm.rank() == from) file.emplace(path_from);
+        if (comm.rank() != to) return;
+        copy = create_new(path_to);
+        if (!copy) fail_write(path_to, errno);
+      },
+      kLabel);
+  const int64_t size = all_gather_values(comm, file ? file->size : 0, kLabel)[static_cast<size_t>(from)];
+  for (int64_t at = 0; at < size; at += kPiece) {
+    const int64_t n = std::min(kPiece, size - at);
+    const bool takes_part = comm.rank() == from || comm.rank() == to;
+    Tensor piece = Tensor::unallocated({ceil_div(n, size_of(DType::kFloat32))}, DType::kFloat32, Device{});
+    fail_together(
+        comm,
+        [&] {
+          if (takes_part) piece.allocate();
+          if (comm.rank() == from) file->read(at, piece.write(), n);
+        },
+        kLabel);
+    if (comm.rank() == from) send_in_pieces(comm, piece, to, kLabel);
+    if (comm.rank() == to) receive_in_pieces(comm, piece, from, kLabel);
+    fail_together(
+        comm,
+        [&] {
+          if (comm.rank() != to) return;
+          const std::string_view bytes(static_cast<const char*>(piece.read()), static_cast<size_t>(n));
+          if (!write_all(copy, bytes)) fail_write(path_to, errno);
+          if (at + n == size) sync_file(path_to);
+        },
+        kLabel);
   }
-  void receive(const std::string& path, int from) {
-    Descriptor file;
-    attempt([&] {
-      file = create_new(path);
-      if (!file) fail_write(path, errno);
-    });
-    each_piece(-1, from, [&](Tensor& piece, int64_t, int64_t n) {
-      receive_in_pieces(comm_, piece, from, kLabel);
-      attempt([&] {
-        if (!write_all(file, {static_cast<const char*>(piece.read()), static_cast<size_t>(n)})) fail_write(path, errno);
-      });
-    });
-    attempt([&] { sync_file(path); });
-  }
-  void attempt(const std::function<void()>& action) {
-    if (failed_) return;
-    try {
-      action();
-    } catch (...) {
-      failed_ = std::current_exception();
-    }
-  }
-  void rethrow() const {
-    if (failed_) std::rethrow_exception(failed_);
-  }
-
- private:
-  // `size` < 0: the other rank says it.
-  void each_piece(int64_t size, int other, const std::function<void(Tensor& piece, int64_t at, int64_t n)>& use) {
-    const Tensor said = Tensor::unallocated({1}, DType::kInt64, Device{});
-    said.storage()->allocate();
-    auto* value = static_cast<int64_t*>(said.write());
-    if (size >= 0) {
-      *value = size;
-      comm_.send(said, other, kLabel).finish();
-    } else {
-      comm_.receive(said, other, kLabel).finish();
-      size = *value;
-    }
-    for (int64_t at = 0; at < size; at += kPiece) {
-      const int64_t n = std::min(kPiece, size - at);
-      Tensor piece = Tensor::unallocated({ceil_div(n, size_of(DType::kFloat32))}, DType::kFloat32, Device{});
-      piece.allocate();
-      use(piece, at, n);
-    }
-  }
-
-  Communicator& comm_;
-  std::exception_ptr failed_;
-};
+}
 
 struct Machines {
   std::vector<int> leaders;                    // one a machine
@@ -164,31 +137,40 @@ std::string newest_lacks(const std::vector<std::vector<FoundParts>>& found) {
   return {};
 }
 
-// Machine `to` gets what it lacks of it. All ranks call this for the same; two take part.
+// A name for a part that is brought into a folder that has its name already; a start of the run removes what is left.
+std::string brought_name(const std::string& run_dir) {
+  return str(pending_checkpoint(RunPaths{run_dir}.checkpoints(), 0), "-brought-", random_digits());
+}
+
+// Machine `to` gets what it lacks of it. Collective.
 void bring(Communicator& comm, const Machines& machines, const std::string& run_dir, const SpreadCheckpoint& c,
-           size_t to, FileTransfer& transfer) {
+           size_t to) {
   const std::vector<FoundParts>& here = machines.found[to];
   const bool has_folder = has_manifest(here, c);
   const std::string final = folder_of(run_dir, c.step),
                     pending = pending_checkpoint(RunPaths{run_dir}.checkpoints(), c.step);
   const auto parts = static_cast<int64_t>(c.holder.size());
-  const bool receives = comm.rank() == machines.rank_of(to);
-  const auto move = [&](size_t holder, const std::string& name) {
-    const std::string path = has_folder ? temporary_name(str(final, "/", name), "brought") : str(pending, "/", name);
-    if (receives) {
-      transfer.receive(path, machines.rank_of(holder));
-      if (has_folder) transfer.attempt([&] { sync_and_rename(path, str(final, "/", name)); });
-    } else if (comm.rank() == machines.rank_of(holder)) {
-      transfer.send(str(final, "/", name), machines.rank_of(to));
-    }
+  const int receiver = machines.rank_of(to);
+  const auto on_receiver = [&](const std::function<void()>& action) {
+    fail_together(
+        comm,
+        [&] {
+          if (comm.rank() == receiver) action();
+        },
+        kLabel);
   };
-  if (receives && !has_folder) transfer.attempt([&] { begin_checkpoint(pending); });
+  const auto move = [&](size_t holder, const std::string& name) {
+    const std::string path = has_folder ? brought_name(run_dir) : str(pending, "/", name);
+    move_file(comm, machines.rank_of(holder), str(final, "/", name), receiver, path);
+    if (has_folder) on_receiver([&] { sync_and_rename(path, str(final, "/", name)); });
+  };
+  if (!has_folder) on_receiver([&] { begin_checkpoint(pending); });
   for (int64_t p = 0; p < parts; ++p)
     if (const auto part = static_cast<size_t>(p); !has_part(here, c, part))
       move(c.holder[part], fs::path(part_path(final, p, parts)).filename().string());
   if (has_folder) return;
   move(c.holder[0], kManifest);
-  if (receives) transfer.attempt([&] { put_in_place(pending, final); });
+  on_receiver([&] { put_in_place(pending, final); });
 }
 
 }  // namespace
@@ -234,7 +216,13 @@ std::vector<SpreadCheckpoint> whole_together(const std::vector<std::vector<Found
     return c.step > at_most || c.holder.empty() ||
            std::find(c.holder.begin(), c.holder.end(), kNowhere) != c.holder.end();
   });
-  std::stable_sort(all.begin(), all.end(), [](auto& a, auto& b) { return a.step > b.step; });
+  // Of several with one step, as where a step was done again elsewhere, the one that the first directory has most of.
+  const auto of_first = [](const SpreadCheckpoint& c) {
+    return std::count(c.holder.begin(), c.holder.end(), size_t{0});
+  };
+  std::stable_sort(all.begin(), all.end(),
+                   [&](auto& a, auto& b) { return a.step != b.step ? a.step > b.step : of_first(a) > of_first(b); });
+  all.erase(std::unique(all.begin(), all.end(), [](auto& a, auto& b) { return a.step == b.step; }), all.end());
   return all;
 }
 
@@ -252,10 +240,7 @@ std::optional<Checkpoint> newest_of_machines(Communicator& comm, const std::stri
   const auto whole = whole_together(machines.found, at_most);
   std::string first_problem;
   for (const SpreadCheckpoint& c : whole) {
-    FileTransfer transfer(comm);
-    for (size_t m = 0; m < machines.leaders.size(); ++m) bring(comm, machines, run_dir, c, m, transfer);
-    fail_together(
-        comm, [&] { transfer.rethrow(); }, kLabel);
+    for (size_t m = 0; m < machines.leaders.size(); ++m) bring(comm, machines, run_dir, c, m);
     try {
       return newest_whole(comm, folder_of(run_dir, c.step));
     } catch (const Error& e) {  // on all ranks
@@ -300,7 +285,7 @@ void collect_checkpoints(const std::string& run_dir, const std::vector<std::stri
       if (has_part(found[0], c, part)) continue;
       const InputFile from(part_path(folder_of(dirs[c.holder[part]], c.step), p, parts));
       const std::string name = part_path(has_folder ? final : pending, p, parts);
-      const std::string path = has_folder ? temporary_name(name, "brought") : name;
+      const std::string path = has_folder ? brought_name(run_dir) : name;
       copy_to_new(from, path);
       if (has_folder) sync_and_rename(path, name);
     }
@@ -312,11 +297,8 @@ void collect_checkpoints(const std::string& run_dir, const std::vector<std::stri
 
 void collect_checkpoints(Communicator& comm, const std::string& run_dir) {
   const Machines machines = look(comm, run_dir);
-  FileTransfer transfer(comm);
   for (const SpreadCheckpoint& c : whole_together(machines.found, std::numeric_limits<int64_t>::max()))
-    bring(comm, machines, run_dir, c, 0, transfer);
-  fail_together(
-      comm, [&] { transfer.rethrow(); }, kLabel);
+    bring(comm, machines, run_dir, c, 0);
 }
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include "core/base/trace.h"
 #include "core/kernels/past_caches.h"
 #include "core/state/checkpoint_part.h"
+#include "core/state/manifest.h"
 #include "core/tensor/raw_ops.h"
 #include "launch/artifacts/state_copy.h"
 #include "launch/world/together.h"
@@ -235,10 +236,12 @@ void Saver::save() {
     const FileOfRank file(said, static_cast<size_t>(comm_->rank()));
     leads = static_cast<size_t>(comm_->rank()) == file.ranks[0];
     if (options_.per_machine) {
-      together([&] {
+      // The same manifest everywhere, whose text says what computed it: on rank 0.
+      const auto infos = together([&] {
         if (leads && !holds_folder) begin_checkpoint(pending);
-        return std::string();
+        return comm_->rank() == 0 ? info_text(info_) : std::string();
       });
+      info_ = parse_info(infos[0], "checkpoint");
       holds_folder = leads;
     }
     int files = 0;
@@ -255,7 +258,7 @@ void Saver::save() {
       return std::string();
     });
     held_.reset();
-    if (options_.saved) options_.saved(info_.step);
+    if (options_.saved) options_.saved(info_.step, retires_);
     std::lock_guard lock(mutex_);
     report_.seconds = seconds_since(begun);
     completed_.push_back(report_);

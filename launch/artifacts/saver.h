@@ -30,9 +30,10 @@ struct SaverOptions {
   // The total number of elements of this rank's entries. The buffer is then allocated and touched immediately, on the
   // saver's thread, since the first access to new memory takes longer than the copy. 0: allocate at the first save.
   int64_t elements = 0;
-  // Called with the step, on the saver's thread: before this rank writes its slices, where what it throws is an error
-  // of that write; once the checkpoint is whole.
-  std::function<void(int64_t step)> before_write = {}, saved = {};
+  // Called on the saver's thread: before this rank writes its slices of the step, where what it throws is an error of
+  // that write; once the checkpoint is whole.
+  std::function<void(int64_t step)> before_write = {};
+  std::function<void(int64_t step, bool retires)> saved = {};
   // The ranks that give the same write into one file; empty: those of one machine.
   std::string machine = {};
   // By each machine, of its disk. 0: as fast as that takes it.
@@ -61,7 +62,8 @@ class Saver {
   // the retention does not keep, once this one is complete.
   void start(const CheckpointInfo& info, const std::vector<StateEntry>& entries, bool retires = true,
              std::shared_ptr<const void> held = {});
-  void let_change();  // waits until the entries of the last start() are copied
+  void hurry() { pace_.hurry(); }  // from now on no limit holds
+  void let_change();               // waits until the entries of the last start() are copied
   void finish();
 
   // This rank's saves that were completed since the last call.

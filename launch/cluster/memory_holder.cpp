@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/base/host.h"
+#include "core/base/log.h"
 #include "core/base/system_call.h"
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
@@ -58,6 +59,12 @@ void watch_machine_of(const Descriptor& launcher, double silence) {
   ::setsockopt(launcher.number(), IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
   ::setsockopt(launcher.number(), IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
   ::setsockopt(launcher.number(), IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+}
+
+bool is_closed(const Descriptor& peer) {
+  char ignored[64];
+  const ssize_t n = ::recv(peer.number(), ignored, sizeof ignored, MSG_DONTWAIT);
+  return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
 class MemoryHolder {
@@ -128,11 +135,7 @@ class MemoryHolder {
     ::setsockopt(peer.number(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   }
 
-  bool launcher_is_gone() const {
-    char ignored[64];
-    const ssize_t n = ::recv(launcher_.number(), ignored, sizeof ignored, MSG_DONTWAIT);
-    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
-  }
+  bool launcher_is_gone() const { return is_closed(launcher_); }
 
   // Returns false where the peer is gone.
   bool serve(const Descriptor& peer) {
@@ -189,9 +192,9 @@ MemoryHolders::MemoryHolders(const std::string& other, double silence, const std
   for (const std::string& node : nodes) list += (list.empty() ? "" : ",") + node;
   const auto count = std::to_string(nodes.size());
   // Beside the job's other steps, with none of its share of the machines; a machine that is lost ends it nowhere else.
-  start_child({.command = {"srun", "--overlap", "--no-kill", "--kill-on-bad-exit=0", "--mem=0", "--quiet",
-                           "--nodes=" + count, "--ntasks=" + count, "--ntasks-per-node=1", "--nodelist=" + list,
-                           program_path(), "agent", "--hold", "--stay"},
+  start_child({.command = {"srun", "--overlap", "--no-kill", "--kill-on-bad-exit=0", "--mem=0", "--export=ALL",
+                           "--quiet", "--nodes=" + count, "--ntasks=" + count, "--ntasks-per-node=1",
+                           "--nodelist=" + list, program_path(), "agent", "--hold", "--stay"},
                .output = STDERR_FILENO,
                .errors = STDERR_FILENO,
                .environment = {{kMemoryHolder, environment_}}});
@@ -217,6 +220,10 @@ std::optional<HeldMemory> memory_holder_of_machine() {
   try {
     return HeldMemory::connect(name, place_of_environment().step_of_its_own ? kReady : 0);
   } catch (const Error&) {  // there is none yet
+    if (place_of_environment().step_of_its_own)
+      log_warning(str("the memory holder that srun was to start on ", host_name(),
+                      " does not answer: it is started here, and ",
+                      "Slurm may end it with a failed attempt, after which the run goes on from disk"));
   }
   const pid_t child = start_child({.command = {program_path(), "agent", "--hold"},
                                    .output = STDERR_FILENO,
@@ -237,9 +244,17 @@ int run_memory_holder(bool stays) {
   Descriptor launcher = connect_to(place.address, kStart);
   watch_machine_of(launcher, place.silence);
   require_done(::listen(listener.number(), 1024) == 0, ExitCode::kRankLost, "the memory holder cannot listen");
-  const pid_t child = stays ? 0 : ::fork();
+  const pid_t child = ::fork();
   require_done(child >= 0, ExitCode::kDevice, "cannot start the memory holder");
-  if (child > 0) return 0;
+  if (child > 0) {
+    listener = Descriptor();
+    // A step of Slurm ends, with all that it has started, when the process ends that was started first.
+    while (stays && !is_closed(launcher)) {
+      pollfd p{launcher.number(), POLLIN, 0};
+      ::poll(&p, 1, 1000);
+    }
+    return 0;
+  }
   become_independent(listener, launcher);
   MemoryHolder(std::move(listener), std::move(launcher)).run();
 }

@@ -36,7 +36,7 @@ std::optional<HeldMemory> memory_holder_of_machine();
 
 // Starts the holder and returns its exit code, once it is ready or another agent has started one before. The holder
 // itself, a child process, does not return.
-// `stays`: this process is the holder, and returns 0 where there is one.
+// `stays`: returns only once the launcher has ended.
 int run_memory_holder(bool stays);
 
 }  // namespace lockstep

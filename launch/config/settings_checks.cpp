@@ -1,6 +1,7 @@
 #include "launch/config/settings_checks.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "core/base/partition.h"
 
@@ -107,6 +108,16 @@ class Checks {
           "needs init.new, which names the parameters that learn the classes, such as ['head.*']");
   }
 
+  // One directory would be locked twice, and each save copied over itself.
+  void mirror() const {
+    const std::string& mirror = s_.checkpoint.mirror;
+    if (mirror.empty()) return;
+    namespace fs = std::filesystem;
+    std::error_code error;
+    needs(fs::weakly_canonical(mirror, error) != fs::weakly_canonical(s_.run.dir, error), "checkpoint.mirror",
+          "is run.dir itself; give another directory, or none");
+  }
+
   void chaos() const {
     needs(s_.chaos.enabled || s_.chaos.faults.empty(), "chaos.faults", "is refused without chaos.enabled: true");
     for (const ChaosFault& f : s_.chaos.faults) {
@@ -139,6 +150,7 @@ void check_settings(const Settings& settings, const App& app, int ranks) {
   checks.resume(app);
   checks.base();
   checks.chaos();
+  checks.mirror();
 }
 
 }  // namespace lockstep

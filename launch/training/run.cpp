@@ -67,7 +67,11 @@ void Run::open_directory(const RunStart& options) {
     open_log_file(dir_->paths().log());
     clean_checkpoints(dir_->paths().checkpoints());
     if (mirror.empty()) return;
-    mirror_dir_ = std::make_unique<RunDir>(mirror, options.resume);
+    try {
+      mirror_dir_ = std::make_unique<RunDir>(mirror, options.resume);
+    } catch (const Error& e) {
+      throw e.with_message(str("checkpoint.mirror: as a directory of this run: ", e.what()));
+    }
     clean_checkpoints(mirror_dir_->paths().checkpoints());
   });
   // Found out now, and not when the first checkpoint cannot be put together.
@@ -161,7 +165,13 @@ std::optional<Checkpoint> Run::newest_on_disk(int64_t at_most) {
     if (!e.is_secondary()) log_warning(str(e.what(), "; looking in ", mirror));
   }
   if (found && checkpoints_between(mirror, found->info.step, at_most) == 0) return found;
-  auto mirrored = newest_whole(comm_, mirror, at_most);
+  std::optional<Checkpoint> mirrored;
+  try {
+    mirrored = newest_whole(comm_, mirror, at_most);
+  } catch (const Error& e) {
+    if (e.code() != ExitCode::kBadData || !found) throw;
+    if (!e.is_secondary()) log_warning(e.what());
+  }
   return !found || (mirrored && mirrored->info.step > found->info.step) ? std::move(mirrored) : std::move(found);
 }
 
@@ -263,6 +273,7 @@ int Run::go() {
   stop_at_steps();
   begun_ = Clock::now();
   save_what_was_due();
+  saves_->mirror_what_is_due(trainer_.steps_done());
   if (settings_.train.steps == 0 && trainer_.steps_done() == 0) saves_->save(validation_, true, false);
   while (trainer_.steps_done() < end() && !out_of_patience() && !(stopped_ && no_steps_in_progress())) {
     while (!stopped_ && !save_asked_ && may_start())

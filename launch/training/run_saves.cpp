@@ -6,7 +6,7 @@
 #include "launch/artifacts/machine_parts.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/text_table.h"
-#include "launch/world/fail_together.h"
+#include "launch/world/together.h"
 
 namespace lockstep {
 namespace {
@@ -43,8 +43,8 @@ RunSaves::RunSaves(const Settings& settings, Communicator& comm, const Trainer& 
   options.retention = retention;
   options.elements = memory ? 0 : elements_of(settings, trainer);
   options.before_write = std::move(before_write);
-  options.saved = [this](int64_t step) {
-    if (mirror_ && mirrors(step)) mirror_->add(step);
+  options.saved = [this](int64_t step, bool retires) {
+    if (mirror_ && mirrors(step)) mirror_->add(step, retires);
   };
   options.bytes_per_s =
       kMega * o.write_limit / static_cast<double>(std::count(leader_of.begin(), leader_of.end(), leader));
@@ -77,8 +77,10 @@ void RunSaves::save(const ValidationRecord& validation, bool must, bool evaluate
   if (!evaluated) info.validation.loss.reset(), info.validation.value.reset();
   saved_at_ = Clock::now();
   if (must) {
-    saver_->finish();  // before what it says of the last one
+    finish();  // the save before, which knows nothing of this one
     last_ = info.step;
+    saver_->hurry();
+    if (mirror_) mirror_->hurry();
   }
   const auto start = [&] {
     if (memory_)
@@ -98,12 +100,31 @@ void RunSaves::finish() {
 
 void RunSaves::finish_mirror() {
   if (!mirror_) return;
-  mirror_->finish();
-  const std::vector<std::string> problems = mirror_->problems();
-  fail_together(comm_, [&] {
-    require(problems.empty(), ExitCode::kStorage, problems.empty() ? "" : problems.back(), "; it is whole in ",
-            settings_.run.dir);
-  });
+  const auto mine = [&] {
+    mirror_->finish();
+    std::string last;
+    for (const CheckpointMirror::Problem& p : mirror_->problems()) {
+      if (p.step == last_) last = p.text;
+      else log_warning(p.text);
+    }
+    require(last.empty(), ExitCode::kStorage, last, "; it is whole in ", settings_.run.dir);
+    return std::string();
+  };
+  together(
+      comm_, mine, [] {}, "mirror");
+}
+
+void RunSaves::mirror_what_is_due(int64_t step) {
+  const std::string& mirror = settings_.checkpoint.mirror;
+  if (!mirror_ || step == 0) return;
+  const auto has = [&](const std::string& dir) {
+    const auto all = list_checkpoints(dir);
+    return std::any_of(all.begin(), all.end(),
+                       [&](const std::string& path) { return step_of_checkpoint(path) == step; });
+  };
+  if (step == settings_.train.steps) last_ = step;
+  const bool due = comm_.rank() == 0 && mirrors(step) && has(settings_.run.dir) && !has(mirror);
+  if (all_gather_values(comm_, due ? 1 : 0, "mirror")[0] != 0) mirror_->add(step);
 }
 
 // Runs `action`. Returns false if it failed for lack of storage; throws after kFailedSaves consecutive failures.
@@ -121,8 +142,8 @@ bool RunSaves::tolerate(const std::function<void()>& action) {
 }
 
 std::vector<SaveReport> RunSaves::completed() {
-  if (mirror_)
-    for (const std::string& problem : mirror_->problems()) log_warning(problem);
+  if (mirror_ && last_ < 0)  // else finish_mirror() tells
+    for (const CheckpointMirror::Problem& p : mirror_->problems()) log_warning(p.text);
   auto saved = saver_->completed();
   for (const SaveReport& r : saved)
     log_debug(str("saved the checkpoint of step ", r.step, " in ", fixed(r.seconds, 3), " s; training waited for ",

@@ -33,6 +33,8 @@ class RunSaves {
   // Waits until the last save is in checkpoint.mirror, where that is asked for. Throws ExitCode::kStorage on all ranks
   // where it is not. Collective.
   void finish_mirror();
+  // Where the run goes on: its checkpoint of that step is to be in the mirror, and is not there. Collective.
+  void mirror_what_is_due(int64_t step);
   void before_change() { saver_->let_change(); }  // the state that is saved changes next
   // On rank 0, logs the saves that were completed since the last call, and returns them.
   std::vector<SaveReport> completed();

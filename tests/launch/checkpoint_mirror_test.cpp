@@ -71,6 +71,35 @@ TEST(CheckpointMirror, BringsWholeOnesAndTheRecords) {
   }
 }
 
+TEST(CheckpointMirror, ItsRecordsTakeThePlaceOfOlderOnes) {
+  TemporaryFolder folder;
+  const auto metrics = [&](const char* run) { return RunPaths{folder / run}.metrics(); };
+  const auto write = [&](const char* run, const std::string& text) {
+    fs::create_directories(folder / run);
+    std::ofstream(metrics(run)) << text;
+  };
+  write("to", "{\"step\":1}\n{\"step\":2}\n");
+  write("older", "{\"step\":1}\n");
+  write("newer", "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n");
+  for (const char* run : {"older", "newer"}) bring_back_records(folder / "to", folder / run);
+  EXPECT_EQ(InputFile(metrics("older")).text(1000), "{\"step\":1}\n{\"step\":2}\n");
+  EXPECT_EQ(InputFile(metrics("older") + ".set-aside").text(1000), "{\"step\":1}\n");
+  EXPECT_EQ(InputFile(metrics("newer")).text(1000), "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n");
+}
+
+TEST(CheckpointMirror, KeepsAllWhereTheRunDoes) {
+  TemporaryFolder folder;
+  for (int64_t step : {1, 2, 3}) save(folder / "from", step);
+  run_ranks(1, [&](Communicator& comm) {
+    CheckpointMirror mirror(comm, options_of(folder, comm));
+    for (int64_t step : {1, 2, 3}) {
+      mirror.add(step, step < 3);  // the state of 3 may be worse than those before
+      mirror.finish();
+    }
+  });
+  EXPECT_EQ(steps_in(folder / "to"), (std::vector<int64_t>{3, 2, 1}));
+}
+
 TEST(CheckpointMirror, OfOneThatIsRetiredMeanwhile) {
   TemporaryFolder folder;
   save(folder / "from", 1);
@@ -114,7 +143,7 @@ TEST(CheckpointMirror, SaysWhatCouldNotBeBrought) {
     mirror.finish();
     const auto problems = mirror.problems();
     EXPECT_EQ(problems.size(), comm.rank() == 0 ? 1u : 0u);
-    for (const std::string& p : problems) EXPECT_NE(p.find("step 1 was not brought: "), std::string::npos) << p;
+    for (const auto& p : problems) EXPECT_NE(p.text.find("step 1 was not brought: "), std::string::npos) << p.text;
     comm.barrier("test");
     if (comm.rank() == 0) {
       fs::remove(checkpoints);
