@@ -7,6 +7,7 @@
 #include "core/base/trace.h"
 #include "core/kernels/kernels.h"
 #include "core/tensor/raw_ops.h"
+#include "optim/copies_beside.h"
 
 namespace lockstep {
 

@@ -14,9 +14,10 @@
 #include "core/kernels/update_control.h"
 #include "core/nn/slot.h"
 #include "core/state/state.h"
-#include "optim/copies_beside.h"
 
 namespace lockstep {
+
+class CopiesBeside;  // optim/copies_beside.h
 
 // What a rule says of one option; a rule that does not set it leaves it to the rules before.
 template <class T>

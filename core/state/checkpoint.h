@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "core/base/partition.h"
-#include "core/io/write_pace.h"
 #include "core/state/state.h"
 
 namespace lockstep {
@@ -86,6 +85,7 @@ struct StoredSlice {
 };
 
 class HeldFiles;  // core/io/held_files.h
+class WritePace;  // core/io/write_pace.h
 
 struct Checkpoint {
   std::string dir;

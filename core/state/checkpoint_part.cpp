@@ -16,6 +16,7 @@
 #include "core/io/file_seal.h"
 #include "core/io/held_files.h"
 #include "core/io/pending_file.h"
+#include "core/io/write_pace.h"
 
 namespace lockstep {
 namespace {

@@ -7,9 +7,10 @@
 #include <string_view>
 
 #include "core/base/plain_file.h"
-#include "core/io/write_pace.h"
 
 namespace lockstep {
+
+class WritePace;  // core/io/write_pace.h
 
 // Writes a temporary file in the same directory, syncs it and renames it to `path`: a reader sees either the old file
 // or the new one, also after a crash. Throws ExitCode::kStorage (disk full, I/O) or kOutputLocked (not writable).

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "core/io/write_pace.h"
 #include "core/state/checkpoint.h"
 
 namespace lockstep {

@@ -17,6 +17,7 @@
 #include "launch/world/fail_together.h"
 #include "launch/world/memory_report.h"
 #include "launch/world/pieces.h"
+#include "optim/copies_beside.h"
 
 namespace lockstep {
 namespace {
@@ -91,7 +92,8 @@ MemoryRecovery::MemoryRecovery(const Settings& settings, Communicator& comm, Tra
       comm_(comm),
       trainer_(trainer),
       generation_(attempt_of_job()),
-      every_(settings.recovery.every) {
+      every_(settings.recovery.every),
+      copies_(std::make_unique<CopiesBeside>()) {
   fail_together(comm_, [&] {
     std::string name = memory_holder_name();
     if (const int planted = planted_machine_ranks(); planted > 0) name += str("-", comm_.rank() / planted);
@@ -419,7 +421,7 @@ void MemoryRecovery::begin(const CheckpointInfo& info) {
     mirror_->finish();
   }
   drop_earlier(names);  // this state is whole on all machines
-  trainer_.set_copies(&copies_);
+  trainer_.set_copies(copies_.get());
 }
 
 // What earlier starts of the job left, whose memory is then free.
@@ -438,7 +440,7 @@ void MemoryRecovery::before_update(int64_t step) {
   std::vector<CopiesBeside::Copy> copies;
   for (size_t i = 0; i < share_.size(); ++i)
     if (is_plain(share_[i])) copies.push_back({values_of(share_[i]), share_[i].data.numel(), to[i]});
-  copies_.begin(std::move(copies));
+  copies_->begin(std::move(copies));
   begun_ = step;
 }
 
@@ -449,10 +451,10 @@ void MemoryRecovery::write(const CheckpointInfo& info) {
     memory_->write(entries(), info);
   } else {
     std::vector<bool> written;
-    for (const StateEntry& e : share_) written.push_back(is_plain(e) && copies_.has(values_of(e), e.data.numel()));
+    for (const StateEntry& e : share_) written.push_back(is_plain(e) && copies_->has(values_of(e), e.data.numel()));
     memory_->end_write(share_, written, info);
   }
-  copies_.end();
+  copies_->end();
   begun_ = -1;
   if (mirrors_after(info.step)) mirror_->start(info.step);
 }

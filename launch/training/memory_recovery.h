@@ -22,6 +22,8 @@
 
 namespace lockstep {
 
+class CopiesBeside;  // optim/copies_beside.h
+
 class MemoryRecovery {
  public:
   // Collective. Throws ExitCode::kConfig where no launcher started the memory holders, kRankLost where this machine's
@@ -87,7 +89,7 @@ class MemoryRecovery {
   std::vector<std::pair<std::string, StateMemory>> earlier_;  // this machine's, by name
   std::optional<StateMemory> memory_;
   std::vector<std::pair<std::string, Descriptor>> put_;  // what the holder has of this rank
-  CopiesBeside copies_;
+  const std::unique_ptr<CopiesBeside> copies_;
   int64_t begun_ = -1;                   // the step whose state the update writes, from this on
   std::vector<StateEntry> share_;        // this rank's share then
   std::unique_ptr<StateMirror> mirror_;  // where copies on other machines are wanted, and needed

@@ -9,6 +9,7 @@
 
 #include "core/base/partition.h"
 #include "core/device/context.h"
+#include "optim/copies_beside.h"
 #include "optim/loss_scale.h"
 #include "tests/optim/slots.h"
 #include "tests/support/files.h"
