@@ -175,6 +175,7 @@ int run_program(int argc, char** argv) {
       fs::remove_all(dir);
       newest = 0;
       if (last) break;
+      fs::remove_all("mirror");  // else the next run would begin at its end
       continue;
     }
     const bool killed = mpi ? status != 0 : WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
