@@ -219,6 +219,11 @@ int64_t step_of_checkpoint(const std::string& path) { return std::stoll(path.sub
 
 bool has_checkpoint(const std::string& run_dir) { return !list_checkpoints(run_dir).empty(); }
 
+bool has_checkpoint(const std::string& run_dir, int64_t step) {
+  const auto all = list_steps(run_dir + "/checkpoints");
+  return std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.first == step; });
+}
+
 bool was_retired(const std::string& checkpoint) {
   std::error_code error;
   return fs::symlink_status(checkpoint, error).type() == fs::file_type::not_found;

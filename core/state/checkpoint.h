@@ -153,6 +153,7 @@ std::string retired_for_text(const std::string& retired, const std::string& take
 // How often a reader goes on to a newer one where those that it found were retired meanwhile.
 constexpr int kMostRetired = 100;
 bool has_checkpoint(const std::string& run_dir);
+bool has_checkpoint(const std::string& run_dir, int64_t step);
 // Reads each entry's slice from whatever slices cover it, of whatever regions; a reader that owns nothing of a tensor
 // passes an empty slice of it. The checkpoint's tensors of the same kinds ("parameters/", ...) must be those of the
 // entries; else the first five differences are listed.

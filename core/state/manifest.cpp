@@ -56,12 +56,6 @@ Region parse_region(const JsonObject& o, const std::string& name, std::string_vi
           " of extent ", extent, " is not within the shape ", shape);
   return {shape, begin, extent};
 }
-Hash128 parse_hash(const std::string& hex, std::string_view where) {
-  const bool good = hex.size() == 32 && std::all_of(hex.begin(), hex.end(), ::isxdigit);
-  require(good, ExitCode::kBadData, where, ": hash '", hex, "' is none");
-  return {std::stoull(hex.substr(0, 16), nullptr, 16), std::stoull(hex.substr(16), nullptr, 16)};
-}
-
 // A manifest grows with the tensors in the files beside it: each slice takes more bytes there than its line here. So
 // a small checkpoint cannot ask for the memory and time of a large one.
 int64_t largest_manifest(const std::string& dir) {
@@ -128,6 +122,12 @@ void require_whole(const std::vector<StoredSlice>& slices, size_t first, size_t 
 }
 
 }  // namespace
+
+Hash128 parse_hash(const std::string& hex, std::string_view where) {
+  const bool good = hex.size() == 32 && std::all_of(hex.begin(), hex.end(), ::isxdigit);
+  require(good, ExitCode::kBadData, where, ": hash '", hex, "' is none");
+  return {std::stoull(hex.substr(0, 16), nullptr, 16), std::stoull(hex.substr(16), nullptr, 16)};
+}
 
 void arrange_slices(std::vector<StoredSlice>& slices, int64_t files, ExitCode code, std::string_view where) {
   sort_by_place(slices);

@@ -21,6 +21,9 @@ void arrange_slices(std::vector<StoredSlice>& slices, int64_t files, ExitCode co
 void write_manifest(const std::string& pending, const CheckpointInfo& info, const std::vector<StoredSlice>& slices,
                     int files);
 
+// What to_hex() gave. Throws kBadData, where `where` begins the message.
+Hash128 parse_hash(const std::string& hex, std::string_view where);
+
 // What a run needs beside its tensors, as one line, and back. Throws kBadData, where `where` begins the message.
 std::string info_text(const CheckpointInfo& info);
 CheckpointInfo parse_info(std::string_view text, const std::string& where);

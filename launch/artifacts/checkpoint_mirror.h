@@ -1,7 +1,7 @@
 // CheckpointMirror: brings a run's checkpoints to a second folder (checkpoint.mirror), beside training: each whole or
-// absent there, with the run's metrics and configuration, so that this folder is one that every command reads. A thread
-// of each rank that has files to bring; those of all ranks synchronise on a communicator of their own. Owned by
-// RunSaves.
+// absent there, with the run's metrics and configuration, so that this folder is one that every command reads. Each
+// rank has a thread for it; these synchronise on a communicator of their own, and those that have files bring them.
+// Owned by RunSaves.
 #pragma once
 
 #include <condition_variable>

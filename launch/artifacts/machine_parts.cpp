@@ -4,9 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
-#include <map>
 #include <sstream>
-#include <tuple>
 
 #include "core/base/host.h"
 #include "core/base/log.h"
@@ -51,7 +49,7 @@ std::vector<FoundParts> parse(const std::string& text) {
   std::istringstream in(text);
   std::string hash, there;
   for (FoundParts f; in >> f.step >> hash >> there;) {
-    f.manifest = {std::stoull(hash.substr(0, 16), nullptr, 16), std::stoull(hash.substr(16), nullptr, 16)};
+    f.manifest = parse_hash(hash, kLabel);
     f.there.clear();
     for (const char c : there) f.there.push_back(c == '1');
     out.push_back(f);

@@ -7,16 +7,12 @@
 
 #include "comm/machine_grid.h"
 #include "core/base/host.h"
+#include "core/state/manifest.h"
 #include "core/state/state.h"
 #include "core/tensor/raw_ops.h"
 
 namespace lockstep {
 namespace {
-
-Hash128 hash_of_text(std::string_view hex) {
-  const auto half = [&](size_t at) { return std::stoull(std::string(hex.substr(at, 16)), nullptr, 16); };
-  return {half(0), half(16)};
-}
 
 // Processors may differ in sign and payload of a NaN, and nothing is said of those.
 Hash128 hash_of_block(const float* values, int64_t count) {
@@ -97,7 +93,7 @@ GradientHashes GradientHashes::of_text(const std::string& text) {
     Gradient& one = out.tensors_.emplace_back();
     one.name = name;
     for (size_t at = 0; at + 32 <= blocks.size(); at += 32)
-      one.blocks.push_back(hash_of_text(std::string_view(blocks).substr(at, 32)));
+      one.blocks.push_back(parse_hash(blocks.substr(at, 32), "recheck"));
   }
   return out;
 }

@@ -263,9 +263,7 @@ void Run::save_what_was_due() {
   if (!from_memory_ || step == 0) return;
   const bool ends = step >= end() || out_of_patience();
   if (!ends && !saves_->after(step) && !saves_best_after(step)) return;
-  const auto all = list_checkpoints(settings_.run.dir);
-  const bool there = std::any_of(all.begin(), all.end(), [&](auto& path) { return step_of_checkpoint(path) == step; });
-  if (all_gather_values(comm_, there ? 1 : 0, "checkpoints")[0] != 0) return;
+  if (all_gather_values(comm_, has_checkpoint(settings_.run.dir, step) ? 1 : 0, "checkpoints")[0] != 0) return;
   saves_->save(validation_, ends, evaluates_after(step));
 }
 

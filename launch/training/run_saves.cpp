@@ -32,7 +32,8 @@ RunSaves::RunSaves(const Settings& settings, Communicator& comm, const Trainer& 
   const CheckpointOptions& o = settings.checkpoint;
   const std::string& dir = settings.run.dir;
   const Retention retention{o.keep_last, o.keep_every, o.keep_best};
-  const std::vector<int> leader_of = machine_leaders(comm);
+  std::vector<int> leader_of(static_cast<size_t>(comm.size()), 0);  // looked for only where it is asked for
+  if (o.write_limit > 0 || per_machine) leader_of = machine_leaders(comm);
   const int leader = leader_of[static_cast<size_t>(comm.rank())];
   if (!o.mirror.empty()) {
     const bool brings = per_machine ? comm.rank() == leader : comm.rank() == 0;
@@ -117,13 +118,9 @@ void RunSaves::finish_mirror() {
 void RunSaves::mirror_what_is_due(int64_t step) {
   const std::string& mirror = settings_.checkpoint.mirror;
   if (!mirror_ || step == 0) return;
-  const auto has = [&](const std::string& dir) {
-    const auto all = list_checkpoints(dir);
-    return std::any_of(all.begin(), all.end(),
-                       [&](const std::string& path) { return step_of_checkpoint(path) == step; });
-  };
   if (step == settings_.train.steps) last_ = step;
-  const bool due = comm_.rank() == 0 && mirrors(step) && has(settings_.run.dir) && !has(mirror);
+  const bool due =
+      comm_.rank() == 0 && mirrors(step) && has_checkpoint(settings_.run.dir, step) && !has_checkpoint(mirror, step);
   if (all_gather_values(comm_, due ? 1 : 0, "mirror")[0] != 0) mirror_->add(step);
 }
 
