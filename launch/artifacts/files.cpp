@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/base/system_call.h"
 #include "core/base/temporary.h"
+#include "core/io/pending_file.h"
 #include "core/io/write_pace.h"
 
 namespace lockstep {

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <iterator>
 #include <string_view>
 #include <system_error>
@@ -15,6 +14,7 @@
 #include "core/base/host.h"
 #include "core/io/json.h"
 #include "launch/artifacts/append_file.h"
+#include "launch/artifacts/files.h"
 #include "launch/artifacts/metrics.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/text_table.h"
@@ -33,12 +33,6 @@ double number_in(const std::string& line, std::string_view key) {
   double value = 0;
   const char* begin = line.data() + at + key.size();
   return std::from_chars(begin, line.data() + line.size(), value).ec == std::errc() ? value : 0;
-}
-
-template <class Use>
-void each_line(const std::string& path, Use use) {
-  std::ifstream in(path, std::ios::binary);
-  for (std::string line; std::getline(in, line);) use(line);
 }
 
 }  // namespace

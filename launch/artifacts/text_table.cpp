@@ -36,6 +36,14 @@ std::string fixed(double value, int digits) {
   return text;
 }
 
+double rounded(double value) {
+  const double size = std::abs(value);
+  if (!(size > 0) || !std::isfinite(value)) return value;
+  const double digits = std::max(3.0, 2 - std::floor(std::log10(size)));
+  const double scale = std::pow(10, std::min(digits, 300.0));
+  return std::round(value * scale) / scale;
+}
+
 std::string short_number(double value) {
   constexpr std::array<const char*, 5> kSuffixes = {"", "k", "M", "G", "T"};
   size_t i = 0;

@@ -7,6 +7,7 @@
 #include "core/base/median.h"
 #include "core/device/allocator.h"
 #include "core/io/json.h"
+#include "launch/artifacts/text_table.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/job.h"
 #include "launch/training/breakdown.h"
@@ -14,8 +15,6 @@
 
 namespace lockstep {
 namespace {
-
-double rounded(double v) { return std::round(v * 1000) / 1000; }
 
 // Peak of dense matrix products in bf16 or fp16 with fp32 accumulation, in 10^12 operations per second, from NVIDIA's
 // data sheets of A100, H100, H200 and B200 (half of the figure if it is given with sparsity). 0: not known.

@@ -60,6 +60,8 @@ int cancel_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> cancel_forms();
 int top_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> top_forms();
+int report_command(const App& app, const std::vector<std::string>& arguments);
+std::vector<Command> report_forms();
 int agent_command(const App& app, const std::vector<std::string>& arguments);  // not listed: `lockstep launch` runs it
 
 // The entry of a command, in the order in which `lockstep --help` lists them. A command that only another one starts
@@ -94,6 +96,7 @@ inline const std::vector<CommandEntry>& commands() {
       {"status", status_command, status_forms, {{"RUN...", "say how runs are doing"}}},
       {"logs", logs_command, logs_forms, {{"RUN [-f]", "print the log of a run"}}},
       {"top", top_command, top_forms, {{"RUN", "show a run and its ranks live"}}},
+      {"report", report_command, report_forms, {{"RUN... [-o FILE.html]", "write a page of curves, times and memory"}}},
       {"cancel", cancel_command, cancel_forms, {{"RUN", "let a run save and end"}}},
       {"eval",
        eval_command,

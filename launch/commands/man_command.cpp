@@ -23,6 +23,7 @@ constexpr Item kEnvironment[] = {
     {"TMPDIR", "where `lockstep prove --resume` saves"}};
 constexpr Item kFiles[] = {{"config.yaml", "the resolved configuration"},
                            {"metrics.jsonl", "one JSON object a step"},
+                           {"about.json", "what the run is made of, for `lockstep report`"},
                            {"log.txt", "what was written to the terminal, and more detail"},
                            {"tensorboard/", "TensorBoard event files"},
                            {"checkpoints/", "the checkpoints that are kept"},

@@ -81,6 +81,12 @@ std::vector<std::string> PlacedTask::parameter_names() const {
   return names;
 }
 
+std::vector<std::pair<std::string, Shape>> PlacedTask::parameter_shapes() const {
+  std::vector<std::pair<std::string, Shape>> out;
+  for (auto& p : task_->module().parameters()) out.emplace_back(p.name, p.parameter->value.shape());
+  return out;
+}
+
 void PlacedTask::place() {
   DataParallelOptions options = settings_.parallel;
   options.gathered_limit_place = settings_.config.place("sharding.gathered_limit");

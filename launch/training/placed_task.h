@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -33,6 +34,7 @@ class PlacedTask {
   CheckpointInfo& info() { return info_; }
   const CheckpointInfo& info() const { return info_; }
   std::vector<std::string> parameter_names() const;
+  std::vector<std::pair<std::string, Shape>> parameter_shapes() const;  // of the whole tensors, in the same order
 
   // `averages`: those of the parameters in their place; throws ExitCode::kConfig where it has none. Collective.
   void load_parameters(const Checkpoint& checkpoint, bool averages = false);

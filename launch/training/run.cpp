@@ -53,7 +53,8 @@ Run::Run(const Settings& settings, const Datasets& data, Communicator& comm, con
                                       [this](int64_t step) { chaos_.before_write(step); });
   trainer_.set_before_change([this] { saves_->before_change(); });
   if (recovery_) trainer_.set_before_update([this] { recovery_->before_update(trainer_.steps_done() + 1); });
-  if (comm_.rank() == 0) observe(options);
+  const std::vector<int> machines = machine_leaders(comm_);
+  if (comm_.rank() == 0) observe(options, machines);
 }
 
 Run::~Run() { reached_by_rank = {trainer_.steps_done(), trainer_.last_equal_step(), trainer_.miscomputes()}; }
@@ -238,11 +239,11 @@ void Run::say_nothing_is_left() const {
                ends ? ", with resume.allow=[schedule.steps], since the schedule ends with the run" : ""));
 }
 
-void Run::observe(const RunStart& options) {
+void Run::observe(const RunStart& options, const std::vector<int>& machines) {
   const bool none_left = trainer_.steps_done() > 0 && trainer_.steps_done() >= settings_.train.steps;
   if (!none_left) begin_attempt(settings_.run.dir, trainer_.steps_done(), comm_.size());
   for (const MakeObserver& make : options.observers)
-    observers_.push_back(make({settings_, trainer_, *dir_, comm_.size()}));
+    observers_.push_back(make({settings_, trainer_, *dir_, comm_.size(), machines}));
   if (none_left) return say_nothing_is_left();
   log_info(str(
       "training ", settings_.model_name, ", ", short_number(static_cast<double>(trainer_.parameter_count())),

@@ -25,7 +25,7 @@ struct RunStart {
   int64_t at_most = -1;  // a resumed run goes on from no later step; negative: from any
   int64_t attempt = 1;   // attempt_of_job()
   int64_t until = -1;  // end after this step, saved and measured, as one step of a run of train.steps; negative: go on
-  std::vector<MakeObserver> observers = {metrics_observer, tensorboard_observer};
+  std::vector<MakeObserver> observers = {metrics_observer, tensorboard_observer, about_observer};
 };
 
 class Run {
@@ -62,7 +62,7 @@ class Run {
   void require_space() const;
   void warn_of_settings() const;
   void say_nothing_is_left() const;
-  void observe(const RunStart& options);
+  void observe(const RunStart& options, const std::vector<int>& machines);
 
   bool is_last(int64_t step) const { return step == settings_.train.steps; }
   int64_t end() const { return until_ < 0 ? settings_.train.steps : std::min(until_, settings_.train.steps); }

@@ -34,10 +34,12 @@ struct RunView {
   const Trainer& trainer;
   const RunDir& dir;
   int ranks;
+  const std::vector<int>& machines;  // by rank, the first rank of its machine
 };
 using MakeObserver = std::function<std::unique_ptr<RunObserver>(const RunView& run)>;
 
 std::unique_ptr<RunObserver> metrics_observer(const RunView& run);      // metrics.jsonl
 std::unique_ptr<RunObserver> tensorboard_observer(const RunView& run);  // tensorboard/
+std::unique_ptr<RunObserver> about_observer(const RunView& run);        // about.json: what the run is made of
 
 }  // namespace lockstep

@@ -5,7 +5,9 @@
 #include "launch/artifacts/goodput.h"
 #include "launch/artifacts/metrics.h"
 #include "launch/artifacts/tensorboard.h"
+#include "launch/artifacts/text_table.h"
 #include "launch/training/run_observer.h"
+#include "launch/world/memory_report.h"
 #include "sharding/bucket_size.h"
 
 namespace lockstep {
@@ -23,11 +25,15 @@ JsonText list_of(const std::vector<double>& ms) {
 
 double rate_of(const StepReport& r) { return r.step_ms > 0 ? static_cast<double>(r.items) / (r.step_ms / 1e3) : 0; }
 
+double megabytes(int64_t bytes) { return std::round(static_cast<double>(bytes) / 1e4) / 100; }
+
 class MetricsObserver final : public RunObserver {
  public:
   explicit MetricsObserver(const RunView& run)
       : writer_(run.dir.paths().metrics(), run.trainer.steps_done()),
         rate_(run.trainer.items_unit() + "_per_s"),
+        flops_(run.trainer.flops()),
+        items_(static_cast<double>(run.settings.batch.global * run.trainer.items_per_sample())),
         ranks_(run.ranks),
         so_far_(read_goodput(run.dir.paths().dir)) {}
 
@@ -36,6 +42,7 @@ class MetricsObserver final : public RunObserver {
     const double now = seconds_since_1970();
     so_far_.steps += std::max(0.0, r.step_ms - r.data_ms) / 1e3;
     so_far_.wall = std::max(so_far_.wall, now - so_far_.first);
+    const AllocatorStats memory = stats_of_run();
     JsonObject line{{"loss", r.result.loss},
                     {"lr", r.lr},
                     {"grad_norm", r.result.grad_norm},
@@ -46,8 +53,12 @@ class MetricsObserver final : public RunObserver {
                     {"backward_ms", r.backward_ms},
                     {"comm_ms", r.result.exposed_ms},
                     {"optimizer_ms", r.optimizer_ms},
+                    {"memory_mb", megabytes(memory.bytes_in_use)},
+                    {"peak_mb", megabytes(memory.peak_bytes)},
+                    {"resident_mb", megabytes(resident_bytes())},
                     {"time", now},
                     {"goodput", std::round(1e3 * so_far_.share()) / 1e3}};
+    if (flops_ > 0) line.emplace_back("tflops", rounded(flops_of(r) / r.step_ms / 1e9));
     if (!r.result.finite) line.emplace_back("skipped", true);
     for (auto& [name, one] : r.phases) {
       line.emplace_back("loss/" + name, one.loss);
@@ -68,6 +79,8 @@ class MetricsObserver final : public RunObserver {
   void check_there() override { writer_.check_there(); }
 
  private:
+  double flops_of(const StepReport& r) const { return flops_ * static_cast<double>(r.items) / items_; }
+
   void add_ranks(const StepReport& r, JsonObject& line) const {
     if (ranks_ <= kListedRanks) line.emplace_back("rank_ms", list_of(r.result.busy_ms));
     BucketSizeAdvice step;
@@ -78,6 +91,7 @@ class MetricsObserver final : public RunObserver {
 
   MetricsWriter writer_;
   const std::string rate_;
+  const double flops_, items_;  // of a step without rows that are cut to their bucket
   const int ranks_;
   Goodput so_far_;
 };

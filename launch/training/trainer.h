@@ -105,7 +105,9 @@ class Trainer {
   bool miscomputes() const { return recheck_ && recheck_->miscomputes(); }
 
   std::string items_unit() const { return data_.train->spec().unit; }  // "tokens", "images"
+  int64_t samples_per_epoch() const { return data_.train->size(); }
   int64_t items_per_sample() const { return data_.train->spec().units; }
+  std::string backend() const { return std::string(comm_.backend()); }
   int64_t parameter_count() const { return parallel_.parameter_count(); }
   double flops() const { return task_.flops() * static_cast<double>(settings_.batch.global); }  // of a step
   const CheckpointInfo& info() const { return info_; }

@@ -71,6 +71,12 @@ int64_t peak_resident_bytes() {
   return 0;
 }
 
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");  // pages: all, resident
+  int64_t all = 0, resident = 0;
+  return file >> all >> resident ? resident * ::sysconf(_SC_PAGESIZE) : 0;
+}
+
 int64_t available_memory() {
   int64_t there = 0;
   std::ifstream file("/proc/meminfo");

@@ -26,6 +26,7 @@ int64_t device_peak(const AllocatorStats& stats);
 // The peak resident memory of this process in bytes; 0 if the system does not say. Not from getrusage, whose value
 // includes the process that started this one.
 int64_t peak_resident_bytes();
+int64_t resident_bytes();  // now
 // The bytes that this process can still take without swapping: what the machine has (MemAvailable), or less where its
 // control groups limit it; 0 if the system does not say.
 int64_t available_memory();

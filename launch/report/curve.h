@@ -1,0 +1,75 @@
+// Curve, RankTimes: what a report shows of many steps in a bounded number of points. They take values one after the
+// other, however many come, and hold neighbours together as they fill. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// One metric over the steps. Of neighbouring values that are held together the least and the greatest stay, each at its
+// own step: a spike of one step among a million is still there.
+class Curve {
+ public:
+  // At most `most` groups of neighbours, each of at most two points; at least 2.
+  explicit Curve(size_t most) : most_(most) {}
+  // Steps do not decrease. A value that is not finite is a point, too.
+  void add(int64_t step, double value);
+  // In JSON: {"n":values taken,"s":[steps, each but the first by its distance to the one before],"v":[values, null
+  // where not finite, with five significant digits]}.
+  std::string json() const;
+  int64_t count() const { return count_; }
+
+  struct Point {
+    int64_t step = 0;
+    double value = 0;  // NaN: one that was not finite
+  };
+  std::vector<Point> points() const;  // as json() has them
+
+ private:
+  struct Group {
+    Point least, greatest;
+    int64_t nonfinite = -1;  // a step whose value was not finite
+    bool has_values = false;
+    void take(const Point& point);
+    void take(const Group& next);
+  };
+  void halve();
+
+  size_t most_;
+  int64_t width_ = 1;     // values of a full group
+  int64_t in_group_ = 0;  // values of the last one
+  int64_t count_ = 0;
+  Point last_;
+  std::vector<Group> groups_;
+};
+
+// The time that each rank computed in each step, in milliseconds: means and greatest of neighbouring steps, in columns.
+class RankTimes {
+ public:
+  explicit RankTimes(size_t most_columns) : most_(most_columns) {}
+  void add(int64_t step, const std::vector<double>& ms);  // by rank; another number of ranks begins a column
+  // {"s":[first step of each column],"mean":[[ms by rank] of each column]}
+  std::string json() const;
+  // A rank that took at least a tenth longer than the median rank in most columns, by a tenth or more in all;
+  // -1: none. `times`: how much longer.
+  int straggler(double* times) const;
+  bool empty() const { return columns_.empty(); }
+
+ private:
+  struct Column {
+    int64_t step = 0, steps = 0;
+    std::vector<double> sum;
+  };
+  void halve();
+
+  size_t most_;
+  int64_t width_ = 1;
+  std::vector<Column> columns_;
+};
+
+// A number with five significant digits, as JSON: null where it is not finite.
+std::string short_json_number(double value);
+
+}  // namespace lockstep

@@ -1,0 +1,264 @@
+#include "launch/report/run_report.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include "core/base/error.h"
+#include "core/state/checkpoint.h"
+#include "launch/artifacts/files.h"
+#include "launch/artifacts/goodput.h"
+#include "launch/artifacts/metrics.h"
+#include "launch/artifacts/run_dir.h"
+#include "launch/artifacts/run_status.h"
+#include "launch/config/config_tree.h"
+#include "launch/report/curve.h"
+#include "launch/report/findings.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kColumns = 160;        // of the strip of rank times
+constexpr size_t kMostEvents = 400;     // of each kind
+constexpr size_t kMostCurves = 400;     // a foreign file may have a key a line
+constexpr size_t kMostFacts = 8 << 20;  // bytes of about.json
+
+// Keys that are no metric to plot, or that are drawn in another way.
+bool is_curve(const std::string& key) { return key != "step" && key != "rank_ms" && key != "checkpoint_s"; }
+
+struct MetricLines {
+  std::map<std::string, Curve> curves;
+  std::vector<std::string> order;  // of the curves, as they came
+  RankTimes ranks{kColumns};
+  int64_t steps = 0, unreadable = 0, last_step = -1, skipped = 0, left_out = 0;
+};
+
+void read_ranks(const JsonObject& line, int64_t step, RankTimes& ranks) {
+  const JsonValue* value = find_member(line, "rank_ms");
+  const auto* text = value ? std::get_if<JsonText>(value) : nullptr;
+  const auto list = text ? parse_json_array(text->text) : std::nullopt;
+  if (!list || list->empty()) return;
+  std::vector<double> ms;
+  for (const JsonValue& v : *list)
+    ms.push_back(std::holds_alternative<double>(v)    ? std::get<double>(v)
+                 : std::holds_alternative<int64_t>(v) ? static_cast<double>(std::get<int64_t>(v))
+                                                      : 0);
+  ranks.add(step, ms);
+}
+
+MetricLines read_lines(const std::string& path, size_t points) {
+  MetricLines out;
+  each_line(path, [&](const std::string& text) {
+    const auto line = parse_json_object(text);
+    const JsonValue* at = line ? find_member(*line, "step") : nullptr;
+    const auto* step = at ? std::get_if<int64_t>(at) : nullptr;
+    if (!step || *step < out.last_step) {
+      ++out.unreadable;
+      return;
+    }
+    out.last_step = *step;
+    ++out.steps;
+    read_ranks(*line, *step, out.ranks);
+    for (const auto& [key, value] : *line) {
+      if (key == "skipped") ++out.skipped;
+      if (!is_curve(key)) continue;
+      double v = 0;
+      if (const auto* d = std::get_if<double>(&value)) v = *d;
+      else if (const auto* i = std::get_if<int64_t>(&value)) v = static_cast<double>(*i);
+      else if (std::holds_alternative<std::nullptr_t>(value)) v = std::nan("");
+      else continue;
+      auto it = out.curves.find(key);
+      if (it == out.curves.end()) {
+        if (out.curves.size() == kMostCurves) {
+          ++out.left_out;
+          continue;
+        }
+        it = out.curves.emplace(key, Curve(points)).first;
+        out.order.push_back(key);
+      }
+      it->second.add(*step, v);
+    }
+  });
+  return out;
+}
+
+JsonText curves_json(const MetricLines& lines) {
+  std::string out = "{";
+  for (const std::string& key : lines.order) {
+    if (out.size() > 1) out += ',';
+    out += json_text_of(key) + ":" + lines.curves.at(key).json();
+  }
+  return {out + "}"};
+}
+
+double modified(const std::string& path) {
+  struct stat st = {};
+  return ::stat(path.c_str(), &st) == 0 ? static_cast<double>(st.st_mtim.tv_sec) : 0;
+}
+
+// What a launcher and the run said beside their steps: warnings and errors of the log, the newest.
+// What it advises goes to `found`.
+JsonText warnings_of(const std::string& path, std::vector<JsonValue>& found) {
+  std::vector<JsonObject> out;
+  each_line(path, [&](const std::string& line) {  // "2026-11-27T05:10:00.123 warning text"
+    const size_t level = line.find(' '), text = level == line.npos ? line.npos : line.find(' ', level + 1);
+    if (text == line.npos) return;
+    const std::string word = line.substr(level + 1, text - level - 1);
+    if (line.find("would wait less: comm.bucket=") != line.npos) found.emplace_back(line.substr(text + 1));
+    if (word != "warning" && word != "error") return;
+    if (out.size() == 2 * kMostEvents) out.erase(out.begin(), out.begin() + kMostEvents);
+    out.push_back({{"at", line.substr(0, level)}, {"level", word}, {"text", line.substr(text + 1)}});
+  });
+  if (out.size() > kMostEvents) out.erase(out.begin(), out.end() - kMostEvents);
+  return json_array(out);
+}
+
+JsonText attempts_of(const std::string& path) {
+  std::vector<JsonObject> out;
+  each_line(path, [&](const std::string& line) {
+    if (auto o = parse_json_object(line); o && out.size() < kMostEvents) out.push_back(std::move(*o));
+  });
+  return json_array(out);
+}
+
+JsonText checkpoints_of(const std::string& dir) {
+  std::vector<JsonObject> out;
+  for (const std::string& path : list_checkpoints(dir)) {
+    if (out.size() == kMostEvents) break;
+    out.push_back({{"step", step_of_checkpoint(path)}, {"path", path}, {"time", modified(path + "/manifest.json")}});
+  }
+  return json_array(out);
+}
+
+JsonText goodput_of(const std::string& dir) {
+  const Goodput g = read_goodput(dir);
+  const auto part = [](double s) { return JsonValue(std::round(1e3 * s) / 1e3); };
+  return {json_line({{"attempts", g.attempts},
+                     {"first", part(g.first)},
+                     {"wall", part(g.wall)},
+                     {"steps", part(g.steps)},
+                     {"start", part(g.start)},
+                     {"data", part(g.data)},
+                     {"validation", part(g.validation)},
+                     {"saving", part(g.saving)},
+                     {"repeated", part(g.repeated)},
+                     {"down", part(g.down)},
+                     {"other", part(g.other())}})};
+}
+
+void flatten(const ConfigNode& node, const std::string& path, FlatConfig& out) {
+  if (node.kind == ConfigNode::Kind::kMap) {
+    for (const ConfigNode& child : node.children)
+      flatten(child, path.empty() ? child.key : path + "." + child.key, out);
+    return;
+  }
+  std::string text = node.scalar;
+  if (node.kind == ConfigNode::Kind::kList) {
+    FlatConfig items;
+    for (const ConfigNode& child : node.children) {
+      FlatConfig item;
+      flatten(child, "", item);
+      std::string one;
+      for (auto& [key, value] : item) one += str(one.empty() ? "" : ", ", key, key.empty() ? "" : ": ", value);
+      items.emplace_back("", item.size() == 1 && item[0].first.empty() ? one : "{" + one + "}");
+    }
+    text = "[";
+    for (auto& [key, value] : items) text += str(text.size() > 1 ? ", " : "", value);
+    text += "]";
+  }
+  out.emplace_back(path, text);
+}
+
+// Something went wrong with a part of the directory: the rest is shown all the same.
+template <class Part>
+void part_of(std::vector<std::string>& problems, Part part) {
+  try {
+    part();
+  } catch (const Error& e) {
+    problems.emplace_back(e.what());
+  } catch (const std::filesystem::filesystem_error& e) {
+    problems.emplace_back(e.what());
+  }
+}
+
+}  // namespace
+
+FlatConfig flat_config(const std::string& path, std::string* problem) {
+  FlatConfig out;
+  try {
+    flatten(ConfigTree::load(path).root(), "", out);
+  } catch (const Error& e) {
+    *problem = e.what();
+  }
+  return out;
+}
+
+JsonObject run_report(const std::string& dir, size_t points) {
+  const RunPaths paths{dir};
+  const RunStatus status = read_run_status(dir, 1);
+  const auto there = [](const std::string& path) {
+    std::error_code error;
+    return std::filesystem::exists(path, error);
+  };
+  require(status.state != "no run" || there(paths.config()) || there(paths.log()), ExitCode::kMissingInput, dir,
+          ": this directory holds no run: neither metrics nor checkpoints, configuration or log");
+  std::vector<std::string> problems;
+  std::vector<JsonValue> found;
+  JsonObject out{{"dir", dir}, {"state", status.state}, {"total", status.total}};
+  const std::string name = std::filesystem::path(dir).lexically_normal().filename().string();
+  out.emplace_back("name", name.empty() || name == "." ? dir : name);
+  if (!status.failure.empty()) {
+    out.emplace_back("failure", status.failure);
+    out.emplace_back("failure_code", status.failure_code);
+    out.emplace_back("failure_time", modified(paths.failure()));
+  }
+  part_of(problems, [&] {
+    const MetricLines lines = read_lines(paths.metrics(), points);
+    if (lines.steps == 0) problems.push_back(paths.metrics() + ": holds no step yet");
+    if (lines.unreadable > 0)
+      problems.push_back(str(paths.metrics(), ": ", lines.unreadable,
+                             lines.unreadable == 1 ? " line is no metric or not in order; it is left out"
+                                                   : " lines are no metrics or not in order; they are left out"));
+    if (lines.left_out > 0)
+      problems.push_back(str(paths.metrics(), ": only the first ", kMostCurves, " metrics are shown"));
+    out.emplace_back("steps", std::max<int64_t>(0, lines.last_step));
+    out.emplace_back("skipped", lines.skipped);
+    out.emplace_back("curves", curves_json(lines));
+    NamedCurves curves;
+    for (const std::string& name : lines.order) curves.emplace_back(name, &lines.curves.at(name));
+    for (std::string& f : findings(curves)) found.emplace_back(std::move(f));
+    if (!lines.ranks.empty()) {
+      out.emplace_back("ranks", JsonText{lines.ranks.json()});
+      double times = 0;
+      if (const int rank = lines.ranks.straggler(&times); rank >= 0) {
+        out.emplace_back("straggler", static_cast<int64_t>(rank));
+        out.emplace_back("straggler_times", std::round(100 * times) / 100);
+      }
+    }
+  });
+  part_of(problems, [&] {
+    const std::string text = read_head(paths.about(), kMostFacts);
+    if (text.empty()) return;
+    require(parse_json_object(text).has_value(), ExitCode::kBadData, paths.about(), ": is no JSON object");
+    out.emplace_back("about", JsonText{text});
+  });
+  part_of(problems, [&] { out.emplace_back("warnings", warnings_of(paths.log(), found)); });
+  part_of(problems, [&] { out.emplace_back("attempts", attempts_of(paths.attempts())); });
+  part_of(problems, [&] { out.emplace_back("checkpoints", checkpoints_of(dir)); });
+  part_of(problems, [&] { out.emplace_back("goodput", goodput_of(dir)); });
+  std::string config_problem;
+  JsonObject config;
+  for (auto& [key, value] : flat_config(paths.config(), &config_problem)) config.emplace_back(key, value);
+  if (!config_problem.empty()) problems.push_back(config_problem);
+  out.emplace_back("config", JsonText{json_line(config)});
+  std::vector<JsonValue> said(problems.begin(), problems.end());
+  out.emplace_back("findings", json_array(found));
+  out.emplace_back("problems", json_array(said));
+  return out;
+}
+
+}  // namespace lockstep

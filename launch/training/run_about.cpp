@@ -1,0 +1,86 @@
+// The observer that writes about.json: model, data, ranks and memory of a run, for `lockstep report`.
+#include "core/base/log.h"
+#include "launch/artifacts/files.h"
+#include "launch/training/run_observer.h"
+#include "launch/world/memory_report.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kTypicalSteps = 3;  // after so many, memory has been what it will be
+
+JsonText modules_of(const RunView& run) {
+  std::vector<JsonObject> out;
+  const auto& frozen = run.settings.parallel.frozen;
+  for (auto& [name, shape] : run.trainer.placed().parameter_shapes()) {
+    std::vector<JsonValue> sizes;
+    for (int d = 0; d < shape.rank(); ++d) sizes.emplace_back(shape[d]);
+    out.push_back({{"name", name}, {"shape", json_array(sizes)}});
+    if (frozen && frozen(name)) out.back().emplace_back("frozen", true);
+  }
+  return json_array(out);
+}
+
+JsonObject about(const RunView& run) {
+  const Settings& s = run.settings;
+  const Trainer& t = run.trainer;
+  const std::vector<JsonValue> machines(run.machines.begin(), run.machines.end());
+  return {{"lockstep", t.info().writer},
+          {"model", s.model_name},
+          {"task", s.task_name},
+          {"parameters", t.parameter_count()},
+          {"batch", s.batch.global},
+          {"micro", s.batch.micro},
+          {"samples", t.samples_per_epoch()},
+          {"unit", t.items_unit()},
+          {"units_per_sample", t.items_per_sample()},
+          {"flops", t.flops()},
+          {"ranks", int64_t{run.ranks}},
+          {"backend", t.backend()},
+          {"threads", int64_t{current_stream().threads()}},
+          {"isa", t.info().isa},
+          {"compute", std::string(to_text(s.parallel.compute))},
+          {"level", std::string(to_text(s.parallel.level))},
+          {"group", s.parallel.group},
+          {"machines", json_array(machines)},
+          {"modules", modules_of(run)}};
+}
+
+class AboutObserver final : public RunObserver {
+ public:
+  explicit AboutObserver(const RunView& run) : path_(run.dir.paths().about()), about_(about(run)) { write(); }
+
+  void step(const RunStep&) override {
+    if (++steps_ == kTypicalSteps) write();
+  }
+  void end() override { write(); }
+
+ private:
+  // A disk that is full does not end the run.
+  void write() {
+    JsonObject all = about_;
+    if (steps_ > 0) {
+      const AllocatorStats stats = stats_of_run();
+      JsonObject memory{{"peak", device_peak(stats)}};
+      for (int use = 0; use < kMemoryUses; ++use)
+        memory.emplace_back(std::string(to_text(static_cast<MemoryUse>(use))),
+                            stats.peak_of(static_cast<MemoryUse>(use)));
+      all.emplace_back("memory", JsonText{json_line(memory)});
+    }
+    try {
+      replace_file(path_, json_line(all) + "\n");
+    } catch (const Error& e) {
+      log_warning_once(e.what());
+    }
+  }
+
+  const std::string path_;
+  const JsonObject about_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<RunObserver> about_observer(const RunView& run) { return std::make_unique<AboutObserver>(run); }
+
+}  // namespace lockstep
