@@ -18,10 +18,10 @@ int64_t owned_nodes(const ParameterBucket& bucket, int rank) {
 }
 
 // As the kernel joins them.
-constexpr int kStop = 1, kSave = 2;
-int bits_of(const StepRequests& r) { return (r.stop ? kStop : 0) | (r.save ? kSave : 0); }
+constexpr int kStop = 1, kSave = 2, kTrace = 4;
+int bits_of(const StepRequests& r) { return (r.stop ? kStop : 0) | (r.save ? kSave : 0) | (r.trace ? kTrace : 0); }
 constexpr int64_t kFirstLoss = 2;  // behind a rank's requests and its time
-StepRequests requests_of(int bits) { return {(bits & kStop) != 0, (bits & kSave) != 0}; }
+StepRequests requests_of(int bits) { return {(bits & kStop) != 0, (bits & kSave) != 0, (bits & kTrace) != 0}; }
 
 }  // namespace
 

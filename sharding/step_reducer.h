@@ -17,8 +17,9 @@ namespace lockstep {
 // What a rank asks of all ranks with a step: one of them suffices, and all learn of it with the step's outcome, so that
 // they do it after the same step without an exchange of its own.
 struct StepRequests {
-  bool stop = false;  // end the run
-  bool save = false;  // save a checkpoint
+  bool stop = false;   // end the run
+  bool save = false;   // save a checkpoint
+  bool trace = false;  // write a timeline of the next steps
   double busy_ms =
       0;  // no request: this rank's time for the step before, less its waiting for others, for StepResult::busy_ms
 };

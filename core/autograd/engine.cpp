@@ -137,8 +137,9 @@ class BackwardPass {
           check(node->backward != nullptr, "backward through ", node->name, " called at ", place_text(node->place),
                 " a second time: its buffers were freed by the first pass");
           WithMemoryFor named(node->memory_for);
-          WithProfilerRange range(node->name);
+          TraceModule traced(node->memory_for);
           TraceOp op(node->name, true);
+          WithProfilerRange range(node->name);
           Gradients grads(*node, *this);
           Tensor grad = std::exchange(node->grad, Tensor());
           node->backward(grad, grads);

@@ -4,11 +4,13 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 
 namespace lockstep {
 namespace {
 
-constexpr size_t kSpansPerThread = 1 << 16;  // 80 bytes each
+constexpr size_t kSpansPerThread = 1 << 16;  // 96 bytes each
 
 struct Registry {
   std::mutex mutex;
@@ -57,6 +59,8 @@ void SpanRing::write(const Span& span) {
   entry.self_ns.store(span.self_ns, kOrder);
   entry.bytes.store(span.bytes, kOrder);
   entry.flops.store(span.flops, kOrder);
+  entry.module.store(span.module, kOrder);
+  entry.range.store(span.range, kOrder);
   entry.file.store(span.file, kOrder);
   done_.store(n + 1, kOrder);
 }
@@ -78,6 +82,8 @@ int64_t SpanRing::read(std::vector<Span>& out) {
     span.self_ns = entry.self_ns.load(kOrder);
     span.bytes = entry.bytes.load(kOrder);
     span.flops = entry.flops.load(kOrder);
+    span.module = entry.module.load(kOrder);
+    span.range = entry.range.load(kOrder);
     span.file = entry.file.load(kOrder);
   }
   const uint64_t begun = begun_.load(std::memory_order_relaxed);
@@ -120,10 +126,29 @@ int trace_thread() {
   return number;
 }
 
+const char* lasting_name(std::string_view name) {
+  static std::mutex mutex;
+  static std::set<std::string, std::less<>> names;
+  std::lock_guard lock(mutex);
+  const auto found = names.find(name);
+  return (found != names.end() ? found : names.emplace(name).first)->c_str();
+}
+
+void TraceSpan::begin_range(std::string_view name) {
+  span_.emplace();
+  span_->name = lasting_name(name);
+  span_->rank = trace_owner.rank;
+  span_->module = trace_owner.module;
+  span_->backward = trace_owner.backward;
+  span_->range = true;
+  begin();
+}
+
 void TraceSpan::begin(const char* name, int64_t bytes) {
   span_.emplace();
   span_->name = name;
   span_->rank = trace_owner.rank;
+  span_->module = trace_owner.module;
   span_->bytes = bytes;
   begin();
 }

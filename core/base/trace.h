@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <source_location>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct Span {
   int64_t self_ns = 0;               // its time without that of the spans within it
   int64_t bytes = 0;                 // read and written; by an exchange: sent to other ranks; by a save: written
   double flops = 0;                  // floating-point operations: a multiply-add is two
+  const char* module = nullptr;      // whose pass it belongs to, by its dotted name; null where none is known
+  bool range = false;                // a part of the host's work (a module, a phase of the step) around other spans
   const char* file = nullptr;        // of a mark, an instant without time: where it stands; `name` is the function
 };
 
@@ -43,6 +46,8 @@ class SpanRing {
     std::atomic<int> rank{0};
     std::atomic<int64_t> begin_ns{0}, end_ns{0}, self_ns{0}, bytes{0};
     std::atomic<double> flops{0};
+    std::atomic<const char*> module{nullptr};
+    std::atomic<bool> range{false};
     std::atomic<const char*> file{nullptr};
   };
   std::vector<Entry> entries_;
@@ -69,6 +74,7 @@ struct TraceOwner {
   const char* op = nullptr;  // none
   bool backward = false;
   int rank = 0;
+  const char* module = nullptr;
 };
 inline constinit thread_local TraceOwner trace_owner;
 
@@ -76,12 +82,28 @@ inline constinit thread_local TraceOwner trace_owner;
 class TraceOp {
  public:
   explicit TraceOp(const char* op, bool backward = false)
-      : before_(std::exchange(trace_owner, TraceOwner{op, backward, trace_owner.rank})) {}
+      : before_(std::exchange(trace_owner, TraceOwner{op, backward, trace_owner.rank, trace_owner.module})) {}
   ~TraceOp() { trace_owner = before_; }
   TraceOp(const TraceOp&) = delete;
 
  private:
   TraceOwner before_;
+};
+
+const char* lasting_name(std::string_view name);  // the same characters, which stay as long as the program
+
+// Says to which module belongs what the calling thread does meanwhile, where tracing is on. An empty name changes
+// nothing.
+class TraceModule {
+ public:
+  explicit TraceModule(std::string_view name) : before_(trace_owner.module) {
+    if (tracing() && !name.empty()) trace_owner.module = lasting_name(name);
+  }
+  ~TraceModule() { trace_owner.module = before_; }
+  TraceModule(const TraceModule&) = delete;
+
+ private:
+  const char* before_;
 };
 
 // What a stream's task does (core/kernels/cost.h counts it for kernels).
@@ -99,6 +121,7 @@ inline std::optional<Span> span_of_task(const TaskCost& cost) {
   span.name = trace_owner.op ? trace_owner.op : cost.kernel;
   span.backward = trace_owner.op && trace_owner.backward;
   span.rank = trace_owner.rank;
+  span.module = trace_owner.module;
   span.bytes = cost.bytes;
   span.flops = cost.flops;
   return span;
@@ -116,6 +139,13 @@ class TraceSpan {
   explicit TraceSpan(const char* name, int64_t bytes = 0) {
     if (tracing()) begin(name, bytes);
   }
+  // A range (Span::range); none where the name is empty.
+  struct Range {
+    std::string_view name;
+  };
+  explicit TraceSpan(const Range& range) {
+    if (tracing() && !range.name.empty()) begin_range(range.name);
+  }
   explicit TraceSpan(const std::optional<Span>& task) : span_(task) {
     if (span_) begin();
   }
@@ -130,6 +160,7 @@ class TraceSpan {
 
  private:
   void begin(const char* name, int64_t bytes);
+  void begin_range(std::string_view name);
   void begin();
   void end();
   std::optional<Span> span_;

@@ -122,11 +122,13 @@ class WithMemoryFor {
   std::string_view before_;
 };
 
-// Marks this scope by name on a profiler's timeline (an NVTX range) if the current stream is a GPU's.
+// Marks this scope by name on timelines: as a range of a trace, and, if the current stream is a GPU's, of a profiler
+// (NVTX).
 class WithProfilerRange {
  public:
   explicit WithProfilerRange(std::string_view name)
-      : queue_(context().stream && !name.empty() ? context().stream->device_queue().get() : nullptr) {
+      : queue_(context().stream && !name.empty() ? context().stream->device_queue().get() : nullptr),
+        span_(TraceSpan::Range{name}) {
     if (queue_) queue_->begin_profiler_range(std::string(name).c_str());
   }
   ~WithProfilerRange() {
@@ -136,6 +138,7 @@ class WithProfilerRange {
 
  private:
   DeviceQueue* queue_;
+  TraceSpan span_;
 };
 
 // Sets the random key for one micro-batch. Call counts of sites start at zero, or at `calls`, to draw the same numbers

@@ -111,6 +111,7 @@ struct Stream::Queue {
     Task task;
     std::shared_ptr<Event::State> event;  // in place of a task
     std::optional<Span> span;             // of the task, where it is traced
+    int rank = 0;                         // whom it works for, for spans that begin within it
   };
   std::deque<Item> items;
   bool stop = false;
@@ -168,7 +169,7 @@ Stream::~Stream() {
 void Stream::push(Task task, const std::optional<Span>& span) {
   {
     std::lock_guard lock(queue_->mutex);
-    queue_->items.push_back({std::move(task), nullptr, span});
+    queue_->items.push_back({std::move(task), nullptr, span, trace_owner.rank});
   }
   queue_->changed.notify_one();
 }
@@ -185,7 +186,7 @@ Event Stream::record() {
   }
   {
     std::lock_guard lock(queue_->mutex);
-    queue_->items.push_back({Task(), event.state_, std::nullopt});
+    queue_->items.push_back({Task(), event.state_, std::nullopt, trace_owner.rank});
   }
   queue_->changed.notify_one();
   return event;
@@ -251,9 +252,10 @@ void Stream::loop() {
     std::unique_lock lock(queue_->mutex);
     queue_->changed.wait(lock, [&] { return queue_->stop || !queue_->items.empty(); });
     if (queue_->items.empty()) return;
-    auto [task, event, span] = std::move(queue_->items.front());
+    auto [task, event, span, rank] = std::move(queue_->items.front());
     queue_->items.pop_front();
     lock.unlock();
+    trace_owner.rank = rank;
     if (event) {
       event->finish(queue_->error ? queue_->error : device_error());
     } else if (!queue_->error) {

@@ -36,6 +36,7 @@ Tensor Module::surrounded_again(const std::vector<Tensor>& tensors,
 Tensor Module::surrounded(const std::function<Tensor()>& forward) {
   if (hooks_.before_forward) hooks_.before_forward();
   WithMemoryFor named(name_);
+  TraceModule traced(name_);
   WithProfilerRange range(name_);
   Tensor y = named_in(name_, forward);
   if (observer_) observer_(y);

@@ -62,6 +62,8 @@ int top_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> top_forms();
 int report_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> report_forms();
+int profile_command(const App& app, const std::vector<std::string>& arguments);
+std::vector<Command> profile_forms();
 int agent_command(const App& app, const std::vector<std::string>& arguments);  // not listed: `lockstep launch` runs it
 
 // The entry of a command, in the order in which `lockstep --help` lists them. A command that only another one starts
@@ -97,6 +99,11 @@ inline const std::vector<CommandEntry>& commands() {
       {"logs", logs_command, logs_forms, {{"RUN [-f]", "print the log of a run"}}},
       {"top", top_command, top_forms, {{"RUN", "show a run and its ranks live"}}},
       {"report", report_command, report_forms, {{"RUN... [-o FILE.html]", "write a page of curves, times and memory"}}},
+      {"profile",
+       profile_command,
+       profile_forms,
+       {{"record RUN [--steps N]", "write the timeline of a run's next steps"},
+        {"summary RUN|FILE.json", "say where a timeline's time went, and what to change"}}},
       {"cancel", cancel_command, cancel_forms, {{"RUN", "let a run save and end"}}},
       {"eval",
        eval_command,

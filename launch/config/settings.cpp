@@ -98,6 +98,7 @@ void bind_all(Settings& s, const App& app, bool keys_only) {
   s.config.bind("recovery", fields(s.recovery));
   s.config.bind("compute", fields(s.compute));
   s.config.bind("verify", fields(s.verify));
+  s.config.bind("profile", fields(s.profile));
   s.config.bind("init", fields(s.init));
   s.config.bind("lora", fields(s.lora));
   s.config.bind("resume", fields(s.resume));

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/nn/lora.h"
@@ -73,6 +74,13 @@ struct ComputeOptions {
 struct VerifyOptions {
   int64_t every = 0, recompute = 0, memory = 0;
 };
+struct ProfileOptions {
+  std::string steps;  // "10-13", "10"; empty: none
+  int64_t ranks = 16;
+
+  // First and last step, from 1; {0, -1} for none. Throws ExitCode::kConfig for what is no range.
+  std::pair<int64_t, int64_t> range() const;
+};
 struct InitOptions {
   std::string from, adapter;
   std::vector<std::string> fresh;  // init.new
@@ -106,6 +114,7 @@ std::vector<Field> fields(CheckpointOptions& o);
 std::vector<Field> fields(RecoveryOptions& o);
 std::vector<Field> fields(ComputeOptions& o);
 std::vector<Field> fields(VerifyOptions& o);
+std::vector<Field> fields(ProfileOptions& o);
 std::vector<Field> fields(InitOptions& o);
 std::vector<Field> fields(ResumeOptions& o);
 std::vector<Field> fields(LaunchOptions& o);
@@ -122,6 +131,7 @@ struct Settings {
   RecoveryOptions recovery;
   ComputeOptions compute;
   VerifyOptions verify;
+  ProfileOptions profile;
   InitOptions init;
   LoraOptions lora;
   std::shared_ptr<const HfModel> pretrained;  // of init.from, where that is a folder of transformers; else null

@@ -39,6 +39,14 @@ class Checks {
     needs(p.gathered_limit_mb == 0 || streams, "sharding.gathered_limit", only);
   }
 
+  void profile() const {
+    try {
+      s_.profile.range();
+    } catch (const Error& e) {
+      throw e.with_message(str(s_.config.place("profile.steps"), std::string(e.what()).substr(13)));
+    }
+  }
+
   void graph() const {
     needs(!s_.graph || !s_.train.anomaly, "graph",
           "has no effect with train.anomaly, which checks every result on the host");
@@ -143,6 +151,7 @@ void check_settings(const Settings& settings, const App& app, int ranks) {
   const Checks checks(settings, ranks);
   checks.batch();
   checks.sharding();
+  checks.profile();
   checks.graph();
   checks.device();
   checks.training();

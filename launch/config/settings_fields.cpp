@@ -1,4 +1,6 @@
 // The fields of the options that Settings has itself: keys, what they mean, and their limits.
+#include <charconv>
+
 #include "launch/config/settings.h"
 
 namespace lockstep {
@@ -182,6 +184,32 @@ std::vector<Field> fields(VerifyOptions& o) {
           .with_unit("steps")
           .at_least(0)
           .without_effect_on_math()};
+}
+std::vector<Field> fields(ProfileOptions& o) {
+  return {
+      field("steps", o.steps,
+            "steps whose timeline is written to run.dir/profile, such as 10-13: what every rank and thread did and "
+            "when; empty: none")
+          .without_effect_on_math(),
+      field("ranks", o.ranks, "of at most so many ranks, evenly spread").with_range(1, 4096).without_effect_on_math()};
+}
+std::pair<int64_t, int64_t> ProfileOptions::range() const {
+  if (steps.empty()) return {0, -1};
+  int64_t first = 0, last = 0;
+  const char* const end = steps.data() + steps.size();
+  auto [at, error] = std::from_chars(steps.data(), end, first);
+  last = first;
+  if (error == std::errc() && at != end && *at == '-') {
+    const auto second = std::from_chars(at + 1, end, last);
+    at = second.ptr;
+    error = second.ec;
+  }
+  require(error == std::errc() && at == end && first >= 1 && last >= first, ExitCode::kConfig, "profile.steps: '",
+          steps, "' is no range of steps; write it as 10-13, or 10 for one");
+  constexpr int64_t kMost = 1000;
+  require(last - first < kMost, ExitCode::kConfig, "profile.steps: ", last - first + 1, " steps; at most ", kMost,
+          " fit into a timeline");
+  return {first, last};
 }
 std::vector<Field> fields(InitOptions& o) {
   return {field("from", o.from,

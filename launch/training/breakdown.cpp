@@ -57,7 +57,7 @@ Breakdown::~Breakdown() { stop_trace(); }
 void Breakdown::take_step() {
   const Trace trace = take_trace();
   for (const Span& span : trace.spans) {
-    if (span.rank != trace_owner.rank || span.file) continue;
+    if (span.rank != trace_owner.rank || span.file || span.range) continue;
     const bool own = span.thread == trace_thread();
     if (!own && std::string_view(span.name) == kWait) continue;  // a stream without work
     Sum& sum = (own ? own_ : others_)[{span.name, span.backward}];

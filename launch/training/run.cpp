@@ -1,18 +1,23 @@
 #include "launch/training/run.h"
 
+#include <filesystem>
 #include <limits>
 
 #include "core/base/log.h"
+#include "core/device/thread_pool.h"
+#include "launch/artifacts/files.h"
 #include "launch/artifacts/goodput.h"
 #include "launch/artifacts/machine_parts.h"
 #include "launch/artifacts/metrics.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/artifacts/shared_folder.h"
 #include "launch/artifacts/text_table.h"
+#include "launch/training/breakdown.h"
 #include "launch/training/checkpoint_space.h"
 #include "launch/training/data_notes.h"
 #include "launch/training/stop_request.h"
 #include "launch/world/fail_together.h"
+#include "launch/world/memory_report.h"
 
 namespace lockstep {
 namespace {
@@ -274,10 +279,21 @@ int Run::go() {
   save_what_was_due();
   saves_->mirror_what_is_due(trainer_.steps_done());
   if (settings_.train.steps == 0 && trainer_.steps_done() == 0) saves_->save(validation_, true, false);
+  if (const auto [first, last] = settings_.profile.range(); last > trainer_.steps_done()) {
+    require(last <= end(), ExitCode::kConfig, settings_.config.place("profile.steps"), ": the run ends after step ",
+            end());
+    make_timeline(std::max(first, trainer_.steps_done() + 1), last);
+  }
   while (trainer_.steps_done() < end() && !out_of_patience() && !(stopped_ && no_steps_in_progress())) {
-    while (!stopped_ && !save_asked_ && may_start())
-      trainer_.start({.stop = stop_is_requested(), .save = saves_->is_due()});
-    after_step(trainer_.finish());
+    while (!stopped_ && !save_asked_ && may_start()) {
+      if (timeline_) timeline_->before(trainer_.steps_started() + 1);
+      trainer_.start({.stop = stop_is_requested(), .save = saves_->is_due(), .trace = trace_is_asked()});
+    }
+    const StepReport done = trainer_.finish();
+    if (timeline_)
+      if (const std::string path = timeline_->after(done.step); !path.empty())
+        log_info(str("timeline: ", path, "; ui.perfetto.dev opens it, `lockstep profile summary` prints tables of it"));
+    after_step(done);
   }
   const bool paused = trainer_.steps_done() >= end();  // by `until`, where steps are left
   stopped_ = (stopped_ || paused) && !out_of_patience() && trainer_.steps_done() < settings_.train.steps;
@@ -293,9 +309,51 @@ int Run::go() {
   return stopped_ ? static_cast<int>(ExitCode::kSaved) : 0;
 }
 
+// `lockstep profile record` leaves its request as a file; rank 0 looks for it once a second.
+bool Run::trace_is_asked() {
+  if (!dir_ || traced_steps_ > 0) return traced_steps_ > 0;
+  const auto now = Clock::now();
+  if (now - looked_at_ < std::chrono::seconds(1)) return false;
+  looked_at_ = now;
+  const std::string path = dir_->paths().profile_request();
+  constexpr int64_t kMost = 1000;
+  traced_steps_ = std::clamp<int64_t>(json_integer(read_head(path, 4096), "steps").value_or(0), 0, kMost);
+  if (traced_steps_ > 0) std::filesystem::remove(path);
+  return traced_steps_ > 0;
+}
+
+void Run::make_timeline(int64_t first, int64_t last) {
+  const bool on_cpu = !current_stream().device_queue();
+  comm_.barrier("limits");  // measured by all ranks at the same time, as they share the machine in a step
+  const MachineLimits limits = on_cpu ? measure_limits() : MachineLimits{};
+  reset_peak_of_run();
+  timeline_ =
+      std::make_unique<Timeline>(comm_, std::pair(first, last), settings_.profile.ranks,
+                                 str(RunPaths{settings_.run.dir}.profile(), "/steps-", first, "-", last, ".json"),
+                                 JsonObject{{"model", settings_.model_name},
+                                            {"first_step", first},
+                                            {"last_step", last},
+                                            {"ranks", int64_t{comm_.size()}},
+                                            {"threads", int64_t{current_stream().threads()}},
+                                            {"cores", int64_t{available_cores()}},
+                                            {"isa", trainer_.info().isa},
+                                            {"compute", std::string(to_text(settings_.parallel.compute))},
+                                            {"level", std::string(to_text(settings_.parallel.level))},
+                                            {"bucket_mb", settings_.parallel.bucket_mb},
+                                            {"recompute", settings_.recompute != Recompute::kNone},
+                                            {"gpu", !on_cpu},
+                                            {"gflops", limits.gflops},
+                                            {"gb_s", limits.gbps}});
+}
+
 void Run::after_step(const StepReport& r) {
   stopped_ = stopped_ || r.result.requests.stop;
   save_asked_ = save_asked_ || r.result.requests.save;
+  if (r.result.requests.trace) {
+    const int64_t steps = all_gather_values(comm_, std::exchange(traced_steps_, 0), "timeline")[0],
+                  first = trainer_.steps_started() + 1;
+    if (steps > 0 && first <= end()) make_timeline(first, std::min(first + steps - 1, end()));
+  }
   if (comm_.rank() == 0 && comm_.size() > 1 && ++timed_ > kUntypicalSteps) waits_.add(r.transfers, r.step_ms / 1e3);
   const bool eval_now = measures_after(r.step);
   EvalReport e;

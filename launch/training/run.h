@@ -15,6 +15,7 @@
 #include "launch/training/memory_recovery.h"
 #include "launch/training/run_observer.h"
 #include "launch/training/run_saves.h"
+#include "launch/training/timeline.h"
 #include "launch/training/trainer.h"
 #include "sharding/bucket_size.h"
 
@@ -74,6 +75,8 @@ class Run {
   bool out_of_patience() const;
   bool no_steps_in_progress() const { return trainer_.steps_started() == trainer_.steps_done(); }
   bool may_start() const;
+  bool trace_is_asked();
+  void make_timeline(int64_t first, int64_t last);
   void after_step(const StepReport& step);
   EvalReport evaluate(int64_t step);
   void check_skips(const StepReport& step);
@@ -93,6 +96,9 @@ class Run {
   std::unique_ptr<MemoryRecovery> recovery_;  // where recovery.from is memory
   std::unique_ptr<RunSaves> saves_;           // may read what that one has
   std::vector<std::unique_ptr<RunObserver>> observers_;  // on rank 0
+  std::unique_ptr<Timeline> timeline_;                   // where profile.steps or a request asks for it
+  std::chrono::steady_clock::time_point looked_at_;      // when rank 0 last looked for a request of a timeline, and
+  int64_t traced_steps_ = 0;                             // of how many steps there is one
   BucketSizeAdvice waits_;
   int64_t timed_ = 0;
   ValidationRecord validation_;

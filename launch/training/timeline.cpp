@@ -1,0 +1,242 @@
+#include "launch/training/timeline.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <sstream>
+#include <string_view>
+
+#include "core/base/log.h"
+#include "core/base/median.h"
+#include "launch/artifacts/files.h"
+#include "launch/artifacts/machine_parts.h"
+#include "launch/world/fail_together.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kStepTrack = -1;          // tid of the steps themselves
+constexpr int64_t kShownWait = 20'000;  // ns: shorter waits have no arrow
+constexpr std::array<std::string_view, 7> kExchanges = {"all_reduce", "all_gather", "all_to_all", "reduce_scatter",
+                                                        "broadcast",  "share",      "barrier"};
+
+bool is_exchange(const Span& s) {
+  return !s.range && std::find(kExchanges.begin(), kExchanges.end(), std::string_view(s.name)) != kExchanges.end();
+}
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Microseconds with three digits after the point.
+void put_us(std::string& out, int64_t ns) {
+  out += std::to_string(ns / 1000);
+  out += '.';
+  const std::string rest = std::to_string(ns % 1000);
+  out.append(3 - rest.size(), '0');
+  out += rest;
+}
+
+const std::string& quoted(const char* name) {
+  thread_local std::map<const char*, std::string> known;
+  auto [it, fresh] = known.try_emplace(name);
+  if (fresh) it->second = json_text_of(std::string(name));
+  return it->second;
+}
+
+}  // namespace
+
+Timeline::Timeline(Communicator& comm, std::pair<int64_t, int64_t> steps, int64_t ranks, std::string path,
+                   JsonObject about)
+    : comm_(comm),
+      steps_(steps),
+      path_(std::move(path)),
+      about_(std::move(about)),
+      every_((comm.size() + ranks - 1) / ranks) {}
+
+Timeline::~Timeline() {
+  if (on_ && owner_) stop_trace();
+}
+
+// The clocks of processes on one machine are the same. Those of machines are aligned by barriers, which all ranks leave
+// at about the same time: the median over several of what each rank's clock says less what rank 0's does.
+void Timeline::measure_clocks() {
+  constexpr int kRounds = 9;
+  std::vector<int64_t> left;
+  for (int i = 0; i < kRounds; ++i) {
+    comm_.barrier("clocks");
+    left.push_back(now_ns());
+  }
+  std::vector<double> ahead;
+  for (const int64_t mine : left)
+    ahead.push_back(static_cast<double>(mine - all_gather_values(comm_, mine, "clocks")[0]));
+  const std::vector<int> machines = machine_leaders(comm_);
+  const bool same = machines[static_cast<size_t>(comm_.rank())] == machines[0];
+  offset_ns_ = same ? 0 : static_cast<int64_t>(median(ahead));
+  offset_ns_ += all_gather_values(comm_, left.back(), "clocks")[0];
+}
+
+void Timeline::before(int64_t step) {
+  if (step < steps_.first || step > steps_.second) return;
+  if (!on_) {
+    measure_clocks();
+    const auto pids = all_gather_values(comm_, ::getpid(), "processes");
+    const std::vector<int> machines = machine_leaders(comm_);
+    const auto me = static_cast<size_t>(comm_.rank());
+    owner_ = true;
+    for (size_t r = 0; r < me; ++r) owner_ = owner_ && (pids[r] != pids[me] || machines[r] != machines[me]);
+    if (owner_) start_trace();
+    comm_.barrier("timeline");
+    on_ = true;
+  }
+  Span whole;
+  whole.name = "step";
+  whole.rank = comm_.rank();
+  whole.thread = kStepTrack;
+  whole.bytes = step;  // its number
+  whole.begin_ns = now_ns();
+  whole_.push_back(whole);
+}
+
+void Timeline::take() {
+  Trace trace = take_trace();
+  lost_ += trace.lost;
+  for (Span& s : trace.spans)
+    if (!s.file) spans_.push_back(s);
+}
+
+std::string Timeline::after(int64_t step) {
+  if (!on_ || step < steps_.first || step > steps_.second) return {};
+  for (Span& s : whole_)
+    if (s.bytes == step) s.end_ns = now_ns();
+  if (step < steps_.second) {
+    if (owner_) take();
+    return {};
+  }
+  comm_.barrier("timeline");
+  if (owner_) {
+    stop_trace();
+    take();
+  }
+  on_ = false;
+  const std::vector<std::string> events = all_gather_text(comm_, events_of_rank(), "timeline");
+  std::string path;
+  fail_together(comm_, [&] {
+    if (comm_.rank() != 0) return;
+    const std::string all = written(events);
+    make_folder(std::filesystem::path(path_).parent_path().string());
+    replace_file(path_, all);
+    path = path_;
+  });
+  if (lost_ > 0) log_warning(str("the timeline lacks ", lost_, " spans: a step has more than a trace keeps"));
+  spans_.clear();
+  return path;
+}
+
+// One event a line; of exchanges also a line "#name rank thread begin end".
+std::string Timeline::events_of_rank() const {
+  std::string out;
+  std::map<std::pair<int, int>, int64_t> threads;  // spans by rank and thread
+  const auto event = [&](const Span& s, const std::string& name, const std::string& more) {
+    out += "{\"ph\":\"X\",\"pid\":" + std::to_string(s.rank) + ",\"tid\":" + std::to_string(s.thread) +
+           ",\"name\":" + name + ",\"ts\":";
+    put_us(out, s.begin_ns - offset_ns_);
+    out += ",\"dur\":";
+    put_us(out, s.end_ns - s.begin_ns);
+    out += more + "}\n";
+  };
+  const auto is_shown = [&](const Span& s) { return s.rank % every_ == 0; };
+  for (const Span& s : whole_)
+    if (is_shown(s)) event(s, json_text_of(str("step ", s.bytes)), ",\"cat\":\"step\"");
+  for (const Span& s : spans_) {
+    if (!is_shown(s)) continue;
+    std::string more = str(",\"cat\":\"",
+                           s.range          ? "range"
+                           : is_exchange(s) ? "exchange"
+                                            : "work",
+                           "\",\"args\":{\"self\":");
+    put_us(more, std::max<int64_t>(0, s.self_ns));
+    if (s.module) more += ",\"module\":" + quoted(s.module);
+    if (s.backward) more += ",\"backward\":true";
+    if (s.bytes > 0) more += ",\"bytes\":" + std::to_string(s.bytes);
+    if (s.flops > 0) more += str(",\"flops\":", s.flops);
+    event(s, s.backward && !s.range ? json_text_of(str(s.name, " backward")) : quoted(s.name), more + "}");
+    ++threads[{s.rank, s.thread}];
+    if (!is_exchange(s)) continue;
+    out += str("#", s.name, " ", s.rank, " ", s.thread, " ", s.begin_ns - offset_ns_, " ", s.end_ns - offset_ns_, "\n");
+  }
+  for (const auto& [thread, _] : threads) {
+    const int owner = thread.first == comm_.rank() ? trace_thread() : -1;
+    out += str("{\"ph\":\"M\",\"pid\":", thread.first, ",\"tid\":", thread.second,
+               ",\"name\":\"thread_name\",\"args\":{\"name\":\"", thread.second == owner ? "compute" : "thread", " ",
+               thread.second, "\"}}\n");
+  }
+  return out;
+}
+
+struct Timeline::Exchange {
+  int rank = 0, thread = 0;
+  int64_t begin = 0, end = 0;
+};
+
+// Arrows from the rank that came last to each exchange to those that waited for it. The k-th exchange of a kind is the
+// same one on every rank where all have as many of them.
+std::string Timeline::written(const std::vector<std::string>& events) const {
+  std::string out = "{\"displayTimeUnit\":\"ms\",\"otherData\":" + json_line(about_) + ",\"traceEvents\":[\n";
+  std::map<std::string, std::map<int, std::vector<Exchange>>> exchanges;
+  bool first = true;
+  const auto put = [&](std::string_view event) {
+    if (!first) out += ",\n";
+    first = false;
+    out += event;
+  };
+  for (int rank = 0; rank < comm_.size(); ++rank)
+    put(str("{\"ph\":\"M\",\"pid\":", rank, ",\"name\":\"process_name\",\"args\":{\"name\":\"rank ", rank, "\"}}"));
+  for (const std::string& text : events)
+    for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+      const std::string_view line = std::string_view(text).substr(at, end - at);
+      if (!line.starts_with('#')) {
+        put(line);
+        continue;
+      }
+      std::istringstream in{std::string(line.substr(1))};
+      std::string name;
+      Exchange e;
+      in >> name >> e.rank >> e.thread >> e.begin >> e.end;
+      exchanges[name][e.rank].push_back(e);
+    }
+  int64_t id = 0;
+  const auto flow = [&](const char* kind, const Exchange& e, int64_t at) {
+    std::string event =
+        str("{\"ph\":\"", kind, "\",\"id\":", id, ",\"cat\":\"wait\",\"name\":\"waited for\",\"pid\":", e.rank,
+            ",\"tid\":", e.thread, ",\"ts\":");
+    put_us(event, at);
+    put(event + (*kind == 'f' ? ",\"bp\":\"e\"}" : "}"));
+  };
+  for (auto& [name, of_ranks] : exchanges) {
+    const size_t count = of_ranks.begin()->second.size();
+    if (of_ranks.size() < 2 ||
+        std::any_of(of_ranks.begin(), of_ranks.end(), [&](auto& r) { return r.second.size() != count; }))
+      continue;
+    for (size_t k = 0; k < count; ++k) {
+      const Exchange* last = nullptr;
+      for (auto& [_, list] : of_ranks)
+        if (!last || list[k].begin > last->begin) last = &list[k];
+      for (auto& [_, list] : of_ranks) {
+        const Exchange& e = list[k];
+        if (last->begin - e.begin < kShownWait || e.end < last->begin || last->rank == e.rank) continue;
+        ++id;
+        flow("s", *last, last->begin);
+        flow("f", e, last->begin);
+      }
+    }
+  }
+  return out + "\n]}\n";
+}
+
+}  // namespace lockstep
