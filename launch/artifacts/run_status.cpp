@@ -48,7 +48,7 @@ void read_metrics(RunStatus& s, const std::string& path, size_t losses) {
   constexpr int64_t kLine = 700;
   const std::string lines = tail_of(path, kLine * static_cast<int64_t>(std::max<size_t>(losses, 64)));
   for (size_t at = 0, end; (end = lines.find('\n', at)) != std::string::npos; at = end + 1) {
-    const auto line = parse_json_object(std::string_view(lines).substr(at, end - at));
+    auto line = parse_json_object(std::string_view(lines).substr(at, end - at));
     if (!line) continue;
     s.step = integer_of(*line, "step");
     s.loss = number_of(*line, "loss");
@@ -64,6 +64,7 @@ void read_metrics(RunStatus& s, const std::string& path, size_t losses) {
       s.validation_loss = v;
       s.validation_step = s.step;
     }
+    s.last_line = std::move(*line);
   }
   if (s.losses.size() > losses) s.losses.erase(s.losses.begin(), s.losses.end() - static_cast<std::ptrdiff_t>(losses));
 }

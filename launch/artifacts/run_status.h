@@ -24,6 +24,7 @@ struct RunStatus {
   double checkpoint_age_s = 0, metrics_age_s = 0;
   int64_t failure_code = 0;  // of failure.json
   std::string failure;
+  JsonObject last_line;           // of metrics.jsonl
   std::vector<double> losses;     // of the last steps, oldest first
   JsonObject launcher;            // pid, host, attempt; empty: none is running
   std::vector<JsonObject> ranks;  // as the launcher saw them last

@@ -18,6 +18,7 @@
 #include "core/device/backend.h"
 #include "core/device/thread_pool.h"
 #include "launch/artifacts/files.h"
+#include "launch/artifacts/prometheus.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/run_status.h"
 #include "launch/artifacts/temp_dir.h"
@@ -28,6 +29,7 @@
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
 #include "launch/cluster/memory_holder.h"
+#include "launch/cluster/metrics_server.h"
 #include "launch/cluster/process_view.h"
 #include "launch/cluster/restart.h"
 #include "launch/commands/command_line.h"
@@ -274,6 +276,7 @@ class LaunchedJob {
     prepare(target_.command);
   }
 
+  std::string run_dir() const { return target_.settings ? target_.settings->run.dir : ""; }
   std::string line() const { return attempt_line(options_); }
 
   // Returns the exit code.
@@ -500,6 +503,8 @@ std::vector<Command> launch_forms() {
         {"mpirun", "Open MPI's mpirun", "PROGRAM", "mpirun"},
         {"start-within", "seconds until all ranks must have been started", "S", "60"},
         {"time", "seconds after which the ranks save and end with 75; 0: no limit", "S", "0"},
+        {"metrics-port", "answer http://127.0.0.1:PORT/metrics for Prometheus; ADDRESS:PORT: there; 0: any free port",
+         "PORT", ""},
         {"dry-run", "only print the mpirun command"},
         {"verbose,v", "also show what mpirun says, and what the control plane carried"}}}};
 }
@@ -512,9 +517,18 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
           "launch: what should the ranks run? It stands after --, e.g. `lockstep launch -n 2 -- train FILE.yaml`");
   require(!mpi_launched(), ExitCode::kUsage, "launch: ", within_another(given, split));
   LaunchedJob job(app, a, {split + 1, given.end()});
-  if (!a.has("dry-run")) return job.run();
-  print_out(job.line() + "\n");
-  return 0;
+  if (a.has("dry-run")) {
+    print_out(job.line() + "\n");
+    return 0;
+  }
+  std::optional<MetricsServer> metrics;
+  if (const std::string& port = a.text("metrics-port"); !port.empty()) {
+    const std::string dir = job.run_dir();
+    require(!dir.empty(), ExitCode::kUsage, "--metrics-port: only training has metrics");
+    metrics.emplace(port, [dir] { return prometheus_text({{dir, read_run_status(dir)}}); });
+    log_info("metrics for Prometheus: " + metrics->url());
+  }
+  return job.run();
 }
 
 }  // namespace lockstep

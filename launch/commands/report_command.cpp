@@ -1,9 +1,12 @@
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <set>
 
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/goodput.h"
+#include "launch/artifacts/run_status.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/sweep_record.h"
@@ -152,17 +155,53 @@ std::string fitted_page(const PageContent& content, std::vector<std::string>& le
   }
 }
 
+// Every line of every run's metrics: a column for each key, in the order in which they come.
+int64_t write_csv(const std::vector<std::string>& dirs, const std::string& path) {
+  std::vector<std::string> keys{"step"};
+  std::set<std::string> known{"step"};
+  const auto lines = [&](const std::string& dir, const std::function<void(const JsonObject&)>& use) {
+    each_line(RunPaths{dir}.metrics(), [&](const std::string& text) {
+      if (const auto line = parse_json_object(text); line && find_member(*line, "step")) use(*line);
+    });
+  };
+  for (const std::string& dir : dirs)
+    lines(dir, [&](const JsonObject& line) {
+      for (const auto& [key, _] : line)
+        if (known.insert(key).second) keys.push_back(key);
+    });
+  std::vector<std::string> cells{"run"};
+  cells.insert(cells.end(), keys.begin(), keys.end());
+  std::string text = csv_line(cells);
+  int64_t count = 0;
+  for (const std::string& dir : dirs)
+    lines(dir, [&](const JsonObject& line) {
+      cells.assign(1, dir);
+      for (const std::string& key : keys) {
+        const JsonValue* v = find_member(line, key);
+        const auto* t = v ? std::get_if<std::string>(v) : nullptr;
+        cells.push_back(t ? *t : !v || std::holds_alternative<std::nullptr_t>(*v) ? "" : json_text_of(*v));
+      }
+      text += csv_line(cells);
+      ++count;
+    });
+  require(count > 0, ExitCode::kMissingInput, dirs[0],
+          dirs.size() > 1 ? " and the others hold no step yet" : ": holds no step yet");
+  replace_file(path, text);
+  return count;
+}
+
 }  // namespace
 
 std::vector<Command> report_forms() {
   return {
       {"report",
-       "report RUN... [-o FILE.html] [--attach FILE ...]",
+       "report RUN... [-o FILE.html] [--attach FILE ...] [--csv FILE]",
        "Writes one page (HTML, which needs no network) that shows runs side by side: curves of every metric, where\n"
        "the time and the memory went, the ranks, attempts, checkpoints and warnings, what differs between the\n"
        "configurations, and the model. Also of runs that go on. RUN may be the directory of a sweep: its points\n"
        "are shown, the best first. Long curves are thinned; the least and the greatest values stay.",
        {{"output,o", "the page's file", "FILE", "report.html"},
+        {"csv", "in place of a page: every line of the metrics as a table, CSV", "FILE", ""},
         {"attach", "also show this file: PNG, JPEG, CSV (a confusion matrix) or text", "FILE", "", true}},
        1}};
 }
@@ -183,6 +222,13 @@ int report_command(const App&, const std::vector<std::string>& given) {
     for (const PointResult& r : results)
       if (std::filesystem::exists(RunPaths{record.point_dir(r.point)}.metrics()))
         content.runs.push_back(record.point_dir(r.point));
+  }
+  if (const std::string& csv = a.text("csv"); !csv.empty()) {
+    require(!content.runs.empty(), ExitCode::kMissingInput, a.positional[0],
+            ": no point of this sweep has metrics yet");
+    for (const std::string& dir : content.runs) read_run_status(dir, 1);  // refuses what is no directory
+    print_out(str("wrote ", csv, ", ", write_csv(content.runs, csv), " steps\n"));
+    return 0;
   }
   std::string more;
   if (content.runs.size() > kMostRuns) {

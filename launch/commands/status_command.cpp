@@ -14,6 +14,7 @@
 #include "core/base/log.h"
 #include "core/io/json.h"
 #include "launch/artifacts/files.h"
+#include "launch/artifacts/prometheus.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/run_status.h"
 #include "launch/artifacts/text_table.h"
@@ -187,20 +188,27 @@ std::string status_of_sweep(const std::string& dir, const Seen& s, bool as_json)
 
 std::vector<Command> status_forms() {
   return {{"status",
-           "status RUN... [--json]",
+           "status RUN... [--json | --prometheus]",
            "Says how a run is doing, from its run directory: running, queued, finished, stopped or failed, its step, "
            "loss,\n"
            "rate, last checkpoint and failure. Also of runs that `lockstep submit` gave to a scheduler. Of the "
            "directory of a "
            "sweep: the\n"
            "table of its points.",
-           {{"json", "print one JSON object per run"}},
+           {{"json", "print one JSON object per run"},
+            {"prometheus", "print all runs in Prometheus's text format, as for node_exporter's textfile collector"}},
            1}};
 }
 
 int status_command(const App&, const std::vector<std::string>& given) {
   const Arguments a = parse_arguments(status_forms(), given);
   if (a.help) return 0;
+  if (a.has("prometheus")) {
+    std::vector<std::pair<std::string, RunStatus>> runs;
+    for (const std::string& dir : a.positional) runs.emplace_back(dir, read_run_status(dir));
+    print_out(prometheus_text(runs));
+    return 0;
+  }
   for (const std::string& dir : a.positional) {
     const Seen s = see(dir);
     print_out(SweepRecord::is_there(dir) ? status_of_sweep(dir, s, a.has("json"))

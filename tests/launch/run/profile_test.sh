@@ -23,7 +23,7 @@ if with_mpi; then
 fi
 
 # Of a run that goes on.
-lockstep train text.yaml train.steps=100000000 run.dir=long checkpoint.every=0 >/dev/null 2>&1 &
+"$binary" train text.yaml train.steps=100000000 run.dir=long checkpoint.every=0 >/dev/null 2>&1 &
 run=$!
 for _ in $(seq 100); do
   if [ -s long/metrics.jsonl ]; then break; fi

@@ -31,7 +31,7 @@ completes "a form" "keys schema show" config ""
 completes "a form's beginning" "inspect" data in
 completes "a format" "csv idx images json llmc megatron npy parquet text webdataset" data import ""
 completes "a shell" "bash fish zsh" completion ""
-completes "a command of man" "plan predict prove" man p
+completes "a command of man" "plan predict profile prove" man p
 completes "options" "--ranks --resume" train text.yaml --r
 completes "options of a form" "--samples --separator --skip-bad --special-tokens" data import --s
 completes "YAML files and folders" "folder images.yaml text.yaml" train ""
