@@ -9,6 +9,7 @@
 #include "launch/artifacts/text_table.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
+#include "launch/config/settings.h"
 #include "launch/report/profile_summary.h"
 
 namespace lockstep {
@@ -48,6 +49,7 @@ int record(const std::string& dir, int64_t steps, double wait_s) {
     return all.empty() ? std::pair<fs::file_time_type, std::string>() : all.back();
   };
   const auto old = newest();
+  std::error_code error;
   make_folder(paths.profile());
   replace_file(paths.profile_request(), json_line({{"steps", steps}}) + "\n");
   for (double waited = 0; waited < wait_s; waited += 0.2) {
@@ -57,10 +59,11 @@ int record(const std::string& dir, int64_t steps, double wait_s) {
       return 0;
     }
     if (read_run_status(dir, 1).state == "running") continue;
-    fs::remove(paths.profile_request());
+    if (newest() != old) continue;  // written as its last act
+    fs::remove(paths.profile_request(), error);
     throw Error(ExitCode::kMissingInput, str(dir, ": the run ended before the timeline was written"));
   }
-  fs::remove(paths.profile_request());
+  fs::remove(paths.profile_request(), error);
   throw Error(ExitCode::kMissingInput,
               str(dir, ": no timeline within ", fixed(wait_s, 0), " s; --wait for longer steps"));
 }
@@ -108,7 +111,9 @@ std::vector<Command> profile_forms() {
 int profile_command(const App&, const std::vector<std::string>& given) {
   const Arguments a = parse_arguments(profile_forms(), given);
   if (a.help || !is_first_process()) return 0;
-  return a.form == "record" ? record(a.positional[0], a.integer("steps", 1, 1000), a.number("wait", 1)) : summary(a);
+  return a.form == "record"
+             ? record(a.positional[0], a.integer("steps", 1, ProfileOptions::kMostSteps), a.number("wait", 1))
+             : summary(a);
 }
 
 }  // namespace lockstep

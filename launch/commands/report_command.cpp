@@ -148,7 +148,7 @@ std::string fitted_page(const PageContent& content, std::vector<std::string>& le
     if (content.sweep) data.emplace_back("sweep", *content.sweep);
     data.emplace_back("attachments", JsonText{"[]"});
     const std::string out = page(data);
-    if (out.size() > kMostBytes && points > 50) continue;
+    if (out.size() > kMostBytes && points > 60) continue;
     if (content.attached.empty()) return out;
     data.back().second = json_array(content.attached);
     return page(data);

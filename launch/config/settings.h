@@ -45,6 +45,8 @@ struct TrainOptions {
   int64_t loss_rows = 0;                   // 0: all
   double huber_delta = 0;                  // 0: mean squares
   bool anomaly = false;
+  std::vector<std::string> watch;
+  int64_t watch_every = 10;
 };
 struct BatchOptions {
   int64_t global = 32;
@@ -75,6 +77,7 @@ struct VerifyOptions {
   int64_t every = 0, recompute = 0, memory = 0;
 };
 struct ProfileOptions {
+  static constexpr int64_t kMostSteps = 100;
   std::string steps;  // "10-13", "10"; empty: none
   int64_t ranks = 16;
 

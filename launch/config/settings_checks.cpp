@@ -41,7 +41,9 @@ class Checks {
 
   void profile() const {
     try {
-      s_.profile.range();
+      const int64_t last = s_.profile.range().second;
+      require(last <= s_.train.steps || !s_.train.length.empty() || s_.train.steps == 0, ExitCode::kConfig,
+              "profile.steps: the run ends after step ", s_.train.steps);
     } catch (const Error& e) {
       throw e.with_message(str(s_.config.place("profile.steps"), std::string(e.what()).substr(13)));
     }

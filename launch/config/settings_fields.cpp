@@ -87,6 +87,14 @@ std::vector<Field> fields(TrainOptions& o) {
           .at_least(0)
           .without_effect_at_default(),
       field("anomaly", o.anomaly, "check every result for NaN and infinity, and name the operation; slow")
+          .without_effect_on_math(),
+      field("watch", o.watch,
+            "modules and parameters, by patterns such as ['blocks.*', '*.weight'], of whose results, gradients and "
+            "updates the metrics get statistics")
+          .without_effect_on_math(),
+      field("watch_every", o.watch_every, "in every N-th step")
+          .with_unit("steps")
+          .at_least(1)
           .without_effect_on_math()};
 }
 std::vector<Field> fields(BatchOptions& o) {
@@ -206,9 +214,8 @@ std::pair<int64_t, int64_t> ProfileOptions::range() const {
   }
   require(error == std::errc() && at == end && first >= 1 && last >= first, ExitCode::kConfig, "profile.steps: '",
           steps, "' is no range of steps; write it as 10-13, or 10 for one");
-  constexpr int64_t kMost = 1000;
-  require(last - first < kMost, ExitCode::kConfig, "profile.steps: ", last - first + 1, " steps; at most ", kMost,
-          " fit into a timeline");
+  require(last - first < kMostSteps, ExitCode::kConfig, "profile.steps: ", last - first + 1, " steps; at most ",
+          kMostSteps, " fit into a timeline");
   return {first, last};
 }
 std::vector<Field> fields(InitOptions& o) {

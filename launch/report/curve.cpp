@@ -21,6 +21,16 @@ std::string list_text(const std::vector<T>& values, Text text) {
   return out + "]";
 }
 
+// Values in classes that are a percent wide, in order: negative ones, 0, positive ones.
+const double kClass = std::log(1.01);
+constexpr int kZero = 100'000;  // above the class of the smallest double's reciprocal
+int size_of_value(double v) {
+  return v == 0 ? 0 : (v > 0 ? 1 : -1) * (static_cast<int>(std::floor(std::log(std::abs(v)) / kClass)) + kZero);
+}
+double value_of_size(int size) {
+  return size == 0 ? 0 : (size > 0 ? 1 : -1) * std::exp((std::abs(size) - kZero + 0.5) * kClass);
+}
+
 }  // namespace
 
 std::string short_json_number(double value) {
@@ -59,6 +69,15 @@ void Curve::add(int64_t step, double value) {
   ++in_group_;
   ++count_;
   last_ = {step, value};
+  if (std::isfinite(value)) ++sizes_[size_of_value(value)];
+}
+
+double Curve::median() const {
+  int64_t all = 0, before = 0;
+  for (auto& [_, n] : sizes_) all += n;
+  for (auto& [size, n] : sizes_)
+    if ((before += n) > all / 2) return value_of_size(size);
+  return std::numeric_limits<double>::quiet_NaN();
 }
 
 void Curve::halve() {
@@ -96,7 +115,7 @@ std::string Curve::json() const {
   int64_t before = 0;
   const std::string steps =
       list_text(all, [&](const Point& p) { return std::to_string(p.step - std::exchange(before, p.step)); });
-  return str("{\"n\":", count_, ",\"s\":", steps,
+  return str("{\"n\":", count_, ",\"m\":", short_json_number(median()), ",\"s\":", steps,
              ",\"v\":", list_text(all, [](const Point& p) { return short_json_number(p.value); }), "}");
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,11 @@ class Curve {
   explicit Curve(size_t most) : most_(most) {}
   // Steps do not decrease. A value that is not finite is a point, too.
   void add(int64_t step, double value);
-  // In JSON: {"n":values taken,"s":[steps, each but the first by its distance to the one before],"v":[values, null
-  // where not finite, with five significant digits]}.
+  // In JSON: {"n":values taken,"m":their median,"s":[steps, each but the first by its distance to the one
+  // before],"v":[values, null where not finite, with five significant digits]}.
   std::string json() const;
   int64_t count() const { return count_; }
+  double median() const;  // of all finite values that were taken, to half a percent; NaN of none
 
   struct Point {
     int64_t step = 0;
@@ -41,6 +43,7 @@ class Curve {
   int64_t width_ = 1;     // values of a full group
   int64_t in_group_ = 0;  // values of the last one
   int64_t count_ = 0;
+  std::map<int, int64_t> sizes_;  // how many values of each size, by sign and logarithm
   Point last_;
   std::vector<Group> groups_;
 };

@@ -58,7 +58,7 @@
     const curves = {};
     for (const [name, c] of Object.entries(run.curves || {})) {
       let step = 0;
-      curves[name] = {n: c.n, step: c.s.map(d => step += d), value: c.v.map(v => v == null ? NaN : v)};
+      curves[name] = {n: c.n, median: c.m ?? NaN, step: c.s.map(d => step += d), value: c.v.map(v => v == null ? NaN : v)};
     }
     return {...run, index, color: colorOf(index), shown: true, curves, about: run.about || {}, config: run.config || {}};
   });
@@ -81,15 +81,15 @@
   };
   const batchOf = r => r.about.batch || Number(r.config['batch.global']) || 0;
   const begun = r => {
-    const time = r.curves.time, first = (r.goodput || {}).first;
-    return first > 0 ? first : time && time.value.length ? time.value[0] : NaN;
+    const first = (r.goodput || {}).first;
+    return first > 0 ? first : NaN;
   };
   const axes = {
     step: {title: 'step', of: (r, s) => s},
     epoch: {title: 'epoch', of: (r, s) => s * batchOf(r) / r.about.samples, has: r => r.about.samples > 0 && batchOf(r) > 0},
     samples: {title: 'samples', of: (r, s) => s * batchOf(r), has: r => batchOf(r) > 0},
     tokens: {title: 'tokens', of: (r, s) => s * batchOf(r) * r.about.units_per_sample, has: r => r.about.unit === 'tokens' && batchOf(r) > 0},
-    time: {title: 'time', of: (r, s) => at(r.curves.time, s) - begun(r), has: r => !!r.curves.time, text: seconds},
+    time: {title: 'time', of: (r, s) => at(r.curves.time, s), has: r => !!r.curves.time, text: seconds},
   };
   const view = {x: 'step', logX: false, logY: false, smooth: 0, filter: '', from: null, to: null};
   const charts = [];
@@ -145,8 +145,8 @@
           make('span', {class: r.state === 'failed' ? 'bad' : ''}, r.state),
           `${r.steps || 0}${r.total ? ' of ' + r.total : ''}`, short(lastOf(r, 'loss')),
           best.length ? short(lastOf(r, 'val_loss')) : '', best.length ? short(Math.min(...best)) : '',
-          r.curves.step_ms ? short(median(r.curves.step_ms.value)) + ' ms' : '',
-          k ? short(median(r.curves[k].value)) + ' ' + k.slice(0, -6) + '/s' : '',
+          r.curves.step_ms ? short(r.curves.step_ms.median) + ' ms' : '',
+          k ? short(r.curves[k].median) + ' ' + k.slice(0, -6) + '/s' : '',
           r.about.parameters ? short(r.about.parameters) : '', r.about.ranks || ''];
       }), [3, 4, 5, 6, 7, 8, 9, 10]));
     const said = [];
@@ -177,7 +177,7 @@
       oninput: e => { view.smooth = Number(e.target.value); redraw(); }});
     s.append(make('div', {class: 'controls'},
       make('label', {}, 'by ', pick),
-      make('label', {}, make('input', {type: 'checkbox', onchange: e => { view.logX = e.target.checked; redraw(); }}), 'log x'),
+      make('label', {}, make('input', {type: 'checkbox', onchange: e => { view.logX = e.target.checked; view.from = view.to = null; redraw(); }}), 'log x'),
       make('label', {}, logBox, 'log y'),
       make('label', {}, 'smoothing ', smooth),
       make('label', {}, 'metrics ', make('input', {type: 'search', size: 12, placeholder: 'filter',
@@ -221,11 +221,12 @@
         const from = Math.floor(Math.log10(a)), to = Math.ceil(Math.log10(b));
         const steps = to - from <= 2 ? [1, 2, 5] : [1], every = Math.max(1, Math.ceil((to - from) / count));
         for (let e = from; e <= to; e += every) for (const m of steps) if (m * 10 ** e >= a && m * 10 ** e <= b) out.push(m * 10 ** e);
-        return out;
+        if (out.length > 1) return out;
+        out.length = 0;
       }
       const raw = (b - a) / count, base = 10 ** Math.floor(Math.log10(raw || 1));
       const step = [1, 2, 5, 10].map(m => m * base).find(m => m >= raw) || base;
-      for (let v = Math.ceil(a / step) * step; v <= b + step * 1e-9 && out.length < 20; v += step) out.push(Math.abs(v) < step * 1e-9 ? 0 : v);
+      for (let v = Math.ceil(a / step) * step; v <= b + step * 1e-9 && out.length < 20; v += step) if (!log || v > 0) out.push(Math.abs(v) < step * 1e-9 ? 0 : v);
       return out;
     };
     // An average that forgets: of each value the part 1 - smoothing counts, from the first one on without a bias.
@@ -261,7 +262,9 @@
       for (const l of lines) for (const v of l.x) if (Number.isFinite(v) && (!view.logX || v > 0)) from = Math.min(from, v), to = Math.max(to, v);
       low = view.from ?? (Number.isFinite(from) ? from : 0);
       high = view.to ?? (Number.isFinite(to) ? to : 1);
-      if (!(high > low)) high = low + 1;
+      if (view.logX && !(low > 0)) low = high > 0 ? Math.min(from, high / 10) : 1;
+      if (view.logX && !(low > 0)) low = high / 10;
+      if (!(high > low)) high = view.logX ? low * 10 : low + 1;
       min = Infinity, max = -Infinity;
       for (const l of lines)
         for (let i = 0; i < l.x.length; ++i)
@@ -389,7 +392,7 @@
       const s = section('Where a step\'s time goes');
       s.append(make('p', {class: 'note'}, 'Medians of the steps, on rank 0. "waits for ranks": communication that nothing hid.'));
       s.append(table(['run', ''], timed.map(r => {
-        const of = k => r.curves[k] ? median(r.curves[k].value) : 0;
+        const of = k => (r.curves[k] && r.curves[k].median) || 0;
         const parts = [['data', of('data_ms')], ['forward', of('forward_ms')], ['backward', of('backward_ms')], ['waits for ranks', of('comm_ms')], ['optimizer', of('optimizer_ms')]];
         parts.push(['other', Math.max(0, of('step_ms') - parts.reduce((a, [, v]) => a + v, 0))]);
         return [r.label, bar(parts, v => short(v) + ' ms')];
@@ -430,7 +433,7 @@
     };
     for (const a of r.attempts || []) mark(a.begun, 30, 'v20', colorOf(0), `attempt from step ${a.step} on ${a.ranks} ranks, ${date(a.begun)}`);
     for (const k of r.checkpoints || []) mark(k.time, 46, 'l-4 8h8z', colorOf(2), `checkpoint after step ${k.step}, ${date(k.time)}`);
-    for (const w of r.warnings || []) mark(Date.parse(w.at + 'Z') / 1000, 34, 'l-4 -8h8z', w.level === 'error' ? colorOf(1) : colorOf(3), `${w.at} ${w.text}`);
+    for (const w of r.warnings || []) mark(w.time, 34, 'l-4 -8h8z', w.level === 'error' ? colorOf(1) : colorOf(3), `${w.at} ${w.text}`);
     if (r.failure) mark(r.failure_time || last, 40, 'm-5 -5l10 10m0 -10l-10 10', colorOf(1), `failed: ${r.failure}`);
     svg.append(draw('text', {x: 10, y: 70}, date(first)), draw('text', {x: width - 10, y: 70, 'text-anchor': 'end'}, '+ ' + seconds(last - first)));
     const out = make('div', {}, make('h3', {}, r.label), svg,
@@ -620,7 +623,7 @@
   }
   // A table of a CSV file; cells with numbers are coloured, as of a confusion matrix.
   function matrix(rows) {
-    const body = rows.slice(1), numbers = body.flat().map(Number).filter(Number.isFinite), most = Math.max(...numbers, 0);
+    const body = rows.slice(1), numbers = body.flat().map(Number).filter(Number.isFinite), most = numbers.reduce((a, b) => Math.max(a, b), 0);
     const t = make('table', {class: 'matrix'}, make('thead', {}, make('tr', {}, ...rows[0].map(h => make('th', {scope: 'col'}, h)))));
     t.append(make('tbody', {}, ...body.map(row => make('tr', {}, ...row.map((cell, i) => {
       const td = make(i === 0 ? 'th' : 'td', i === 0 ? {scope: 'row'} : {}, cell), v = Number(cell);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -50,7 +51,8 @@ void read_ranks(const JsonObject& line, int64_t step, RankTimes& ranks) {
   ranks.add(step, ms);
 }
 
-MetricLines read_lines(const std::string& path, size_t points) {
+// `begun`: when the run's first attempt did, since 1970; times are since then.
+MetricLines read_lines(const std::string& path, size_t points, double begun) {
   MetricLines out;
   each_line(path, [&](const std::string& text) {
     const auto line = parse_json_object(text);
@@ -71,6 +73,7 @@ MetricLines read_lines(const std::string& path, size_t points) {
       else if (const auto* i = std::get_if<int64_t>(&value)) v = static_cast<double>(*i);
       else if (std::holds_alternative<std::nullptr_t>(value)) v = std::nan("");
       else continue;
+      if (key == "time") v -= begun > 0 ? begun : (begun = v);
       auto it = out.curves.find(key);
       if (it == out.curves.end()) {
         if (out.curves.size() == kMostCurves) {
@@ -100,6 +103,14 @@ double modified(const std::string& path) {
   return ::stat(path.c_str(), &st) == 0 ? static_cast<double>(st.st_mtim.tv_sec) : 0;
 }
 
+// Of a log's line, whose time is the machine's local one; 0 for what is no time.
+double local_seconds(const std::string& text) {
+  std::tm parts{};
+  if (::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts) == nullptr) return 0;
+  parts.tm_isdst = -1;
+  return static_cast<double>(std::mktime(&parts));
+}
+
 // What a launcher and the run said beside their steps: warnings and errors of the log, the newest.
 // What it advises goes to `found`.
 JsonText warnings_of(const std::string& path, std::vector<JsonValue>& found) {
@@ -111,7 +122,10 @@ JsonText warnings_of(const std::string& path, std::vector<JsonValue>& found) {
     if (line.find("would wait less: comm.bucket=") != line.npos) found.emplace_back(line.substr(text + 1));
     if (word != "warning" && word != "error") return;
     if (out.size() == 2 * kMostEvents) out.erase(out.begin(), out.begin() + kMostEvents);
-    out.push_back({{"at", line.substr(0, level)}, {"level", word}, {"text", line.substr(text + 1)}});
+    out.push_back({{"time", local_seconds(line.substr(0, level))},
+                   {"at", line.substr(0, level)},
+                   {"level", word},
+                   {"text", line.substr(text + 1)}});
   });
   if (out.size() > kMostEvents) out.erase(out.begin(), out.end() - kMostEvents);
   return json_array(out);
@@ -217,7 +231,9 @@ JsonObject run_report(const std::string& dir, size_t points) {
     out.emplace_back("failure_time", modified(paths.failure()));
   }
   part_of(problems, [&] {
-    const MetricLines lines = read_lines(paths.metrics(), points);
+    double begun = 0;
+    part_of(problems, [&] { begun = read_goodput(dir).first; });
+    const MetricLines lines = read_lines(paths.metrics(), points, begun);
     if (lines.steps == 0) problems.push_back(paths.metrics() + ": holds no step yet");
     if (lines.unreadable > 0)
       problems.push_back(str(paths.metrics(), ": ", lines.unreadable,

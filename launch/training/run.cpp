@@ -280,9 +280,9 @@ int Run::go() {
   saves_->mirror_what_is_due(trainer_.steps_done());
   if (settings_.train.steps == 0 && trainer_.steps_done() == 0) saves_->save(validation_, true, false);
   if (const auto [first, last] = settings_.profile.range(); last > trainer_.steps_done()) {
-    require(last <= end(), ExitCode::kConfig, settings_.config.place("profile.steps"), ": the run ends after step ",
-            end());
-    make_timeline(std::max(first, trainer_.steps_done() + 1), last);
+    if (last <= end()) make_timeline(std::max(first, trainer_.steps_done() + 1), last);
+    else if (comm_.rank() == 0)
+      log_warning(str(settings_.config.place("profile.steps"), ": the run ends before, after step ", end()));
   }
   while (trainer_.steps_done() < end() && !out_of_patience() && !(stopped_ && no_steps_in_progress())) {
     while (!stopped_ && !save_asked_ && may_start()) {
@@ -290,9 +290,7 @@ int Run::go() {
       trainer_.start({.stop = stop_is_requested(), .save = saves_->is_due(), .trace = trace_is_asked()});
     }
     const StepReport done = trainer_.finish();
-    if (timeline_)
-      if (const std::string path = timeline_->after(done.step); !path.empty())
-        log_info(str("timeline: ", path, "; ui.perfetto.dev opens it, `lockstep profile summary` prints tables of it"));
+    if (timeline_ && timeline_->after(done.step)) timeline_.reset();
     after_step(done);
   }
   const bool paused = trainer_.steps_done() >= end();  // by `until`, where steps are left
@@ -312,13 +310,18 @@ int Run::go() {
 // `lockstep profile record` leaves its request as a file; rank 0 looks for it once a second.
 bool Run::trace_is_asked() {
   if (!dir_ || traced_steps_ > 0) return traced_steps_ > 0;
+  if (timeline_) return false;  // one at a time: the request waits
   const auto now = Clock::now();
   if (now - looked_at_ < std::chrono::seconds(1)) return false;
   looked_at_ = now;
   const std::string path = dir_->paths().profile_request();
-  constexpr int64_t kMost = 1000;
+  constexpr int64_t kMost = ProfileOptions::kMostSteps;
   traced_steps_ = std::clamp<int64_t>(json_integer(read_head(path, 4096), "steps").value_or(0), 0, kMost);
-  if (traced_steps_ > 0) std::filesystem::remove(path);
+  std::error_code error;
+  if (traced_steps_ > 0 && !std::filesystem::remove(path, error)) {
+    log_warning_once(str(path, ": cannot be removed (", error.message(), "); this request of a timeline is ignored"));
+    traced_steps_ = 0;
+  }
   return traced_steps_ > 0;
 }
 
@@ -326,7 +329,8 @@ void Run::make_timeline(int64_t first, int64_t last) {
   const bool on_cpu = !current_stream().device_queue();
   comm_.barrier("limits");  // measured by all ranks at the same time, as they share the machine in a step
   const MachineLimits limits = on_cpu ? measure_limits() : MachineLimits{};
-  reset_peak_of_run();
+  comm_.barrier("limits");
+  if (trainer_.steps_done() == 0) reset_peak_of_run();  // later ones would forget the run's own peak
   timeline_ =
       std::make_unique<Timeline>(comm_, std::pair(first, last), settings_.profile.ranks,
                                  str(RunPaths{settings_.run.dir}.profile(), "/steps-", first, "-", last, ".json"),
@@ -339,6 +343,7 @@ void Run::make_timeline(int64_t first, int64_t last) {
                                             {"isa", trainer_.info().isa},
                                             {"compute", std::string(to_text(settings_.parallel.compute))},
                                             {"level", std::string(to_text(settings_.parallel.level))},
+                                            {"group", settings_.parallel.group},
                                             {"bucket_mb", settings_.parallel.bucket_mb},
                                             {"recompute", settings_.recompute != Recompute::kNone},
                                             {"gpu", !on_cpu},
@@ -352,7 +357,7 @@ void Run::after_step(const StepReport& r) {
   if (r.result.requests.trace) {
     const int64_t steps = all_gather_values(comm_, std::exchange(traced_steps_, 0), "timeline")[0],
                   first = trainer_.steps_started() + 1;
-    if (steps > 0 && first <= end()) make_timeline(first, std::min(first + steps - 1, end()));
+    if (steps > 0 && first <= end() && !timeline_) make_timeline(first, std::min(first + steps - 1, end()));
   }
   if (comm_.rank() == 0 && comm_.size() > 1 && ++timed_ > kUntypicalSteps) waits_.add(r.transfers, r.step_ms / 1e3);
   const bool eval_now = measures_after(r.step);

@@ -1,4 +1,6 @@
 // The observer that writes about.json: model, data, ranks and memory of a run, for `lockstep report`.
+#include <optional>
+
 #include "core/base/log.h"
 #include "launch/artifacts/files.h"
 #include "launch/training/run_observer.h"
@@ -48,7 +50,12 @@ JsonObject about(const RunView& run) {
 
 class AboutObserver final : public RunObserver {
  public:
-  explicit AboutObserver(const RunView& run) : path_(run.dir.paths().about()), about_(about(run)) { write(); }
+  explicit AboutObserver(const RunView& run) : path_(run.dir.paths().about()), about_(about(run)) {
+    // Of an earlier attempt, until this one has its own.
+    const auto before = parse_json_object(read_head(path_, 8 << 20));
+    if (const JsonValue* memory = before ? find_member(*before, "memory") : nullptr) memory_ = *memory;
+    write();
+  }
 
   void step(const RunStep&) override {
     if (++steps_ == kTypicalSteps) write();
@@ -58,15 +65,16 @@ class AboutObserver final : public RunObserver {
  private:
   // A disk that is full does not end the run.
   void write() {
-    JsonObject all = about_;
     if (steps_ > 0) {
       const AllocatorStats stats = stats_of_run();
       JsonObject memory{{"peak", device_peak(stats)}};
       for (int use = 0; use < kMemoryUses; ++use)
         memory.emplace_back(std::string(to_text(static_cast<MemoryUse>(use))),
                             stats.peak_of(static_cast<MemoryUse>(use)));
-      all.emplace_back("memory", JsonText{json_line(memory)});
+      memory_ = JsonText{json_line(memory)};
     }
+    JsonObject all = about_;
+    if (memory_) all.emplace_back("memory", *memory_);
     try {
       replace_file(path_, json_line(all) + "\n");
     } catch (const Error& e) {
@@ -76,6 +84,7 @@ class AboutObserver final : public RunObserver {
 
   const std::string path_;
   const JsonObject about_;
+  std::optional<JsonValue> memory_;
   int64_t steps_ = 0;
 };
 

@@ -43,6 +43,10 @@ class MetricsObserver final : public RunObserver {
     so_far_.steps += std::max(0.0, r.step_ms - r.data_ms) / 1e3;
     so_far_.wall = std::max(so_far_.wall, now - so_far_.first);
     const AllocatorStats memory = stats_of_run();
+    if (now - resident_at_ > 0.1) {  // the system is asked for it by a file
+      resident_ = resident_bytes();
+      resident_at_ = now;
+    }
     JsonObject line{{"loss", r.result.loss},
                     {"lr", r.lr},
                     {"grad_norm", r.result.grad_norm},
@@ -55,7 +59,7 @@ class MetricsObserver final : public RunObserver {
                     {"optimizer_ms", r.optimizer_ms},
                     {"memory_mb", megabytes(memory.bytes_in_use)},
                     {"peak_mb", megabytes(memory.peak_bytes)},
-                    {"resident_mb", megabytes(resident_bytes())},
+                    {"resident_mb", megabytes(resident_)},
                     {"time", now},
                     {"goodput", std::round(1e3 * so_far_.share()) / 1e3}};
     if (flops_ > 0) line.emplace_back("tflops", rounded(flops_of(r) / r.step_ms / 1e9));
@@ -64,6 +68,7 @@ class MetricsObserver final : public RunObserver {
       line.emplace_back("loss/" + name, one.loss);
       line.emplace_back("grad_norm/" + name, one.grad_norm);
     }
+    for (auto& [name, value] : r.watched) line.emplace_back(name, value);
     if (ranks_ > 1) add_ranks(r, line);
     if (!s.saved.empty()) {
       line.emplace_back("checkpoint_stall_ms", s.saved.back().stall_ms);
@@ -94,6 +99,8 @@ class MetricsObserver final : public RunObserver {
   const double flops_, items_;  // of a step without rows that are cut to their bucket
   const int ranks_;
   Goodput so_far_;
+  int64_t resident_ = 0;
+  double resident_at_ = 0;  // seconds since 1970
 };
 
 class TensorboardObserver final : public RunObserver {
@@ -109,6 +116,7 @@ class TensorboardObserver final : public RunObserver {
                                                         {"train/grad_norm", r.result.grad_norm},
                                                         {rate_, rate_of(r)}};
     for (auto& [name, one] : r.phases) scalars.emplace_back("train/loss/" + name, one.loss);
+    for (auto& [name, value] : r.watched) scalars.emplace_back(name, value);
     if (s.validation) {
       scalars.emplace_back("validation/loss", s.validation->loss);
       for (auto& [name, value] : s.validation->metrics) scalars.emplace_back("validation/" + name, value);

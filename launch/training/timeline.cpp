@@ -14,12 +14,12 @@
 #include "core/base/median.h"
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/machine_parts.h"
-#include "launch/world/fail_together.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int kStepTrack = -1;          // tid of the steps themselves
+constexpr size_t kMostSpans = 300'000;  // of a process: about 60 MB of text
 constexpr int64_t kShownWait = 20'000;  // ns: shorter waits have no arrow
 constexpr std::array<std::string_view, 7> kExchanges = {"all_reduce", "all_gather", "all_to_all", "reduce_scatter",
                                                         "broadcast",  "share",      "barrier"};
@@ -35,6 +35,7 @@ int64_t now_ns() {
 
 // Microseconds with three digits after the point.
 void put_us(std::string& out, int64_t ns) {
+  ns = std::max<int64_t>(0, ns);  // clocks of machines are aligned roughly
   out += std::to_string(ns / 1000);
   out += '.';
   const std::string rest = std::to_string(ns % 1000);
@@ -106,17 +107,24 @@ void Timeline::before(int64_t step) {
 void Timeline::take() {
   Trace trace = take_trace();
   lost_ += trace.lost;
-  for (Span& s : trace.spans)
-    if (!s.file) spans_.push_back(s);
+  for (Span& s : trace.spans) {
+    if (s.file || s.rank % every_ != 0) continue;
+    if (spans_.size() < kMostSpans) spans_.push_back(s);
+    else ++lost_;
+  }
 }
 
-std::string Timeline::after(int64_t step) {
-  if (!on_ || step < steps_.first || step > steps_.second) return {};
-  for (Span& s : whole_)
-    if (s.bytes == step) s.end_ns = now_ns();
+bool Timeline::after(int64_t step) {
+  if (!on_ || step < steps_.first || step > steps_.second) return false;
+  for (size_t i = 0; i < whole_.size(); ++i) {
+    if (whole_[i].bytes != step) continue;
+    whole_[i].end_ns = now_ns();
+    // Where two are under way, as on a GPU, a step begins when the one before ends.
+    if (i > 0) whole_[i].begin_ns = std::max(whole_[i].begin_ns, whole_[i - 1].end_ns);
+  }
   if (step < steps_.second) {
     if (owner_) take();
-    return {};
+    return false;
   }
   comm_.barrier("timeline");
   if (owner_) {
@@ -125,17 +133,18 @@ std::string Timeline::after(int64_t step) {
   }
   on_ = false;
   const std::vector<std::string> events = all_gather_text(comm_, events_of_rank(), "timeline");
-  std::string path;
-  fail_together(comm_, [&] {
-    if (comm_.rank() != 0) return;
-    const std::string all = written(events);
-    make_folder(std::filesystem::path(path_).parent_path().string());
-    replace_file(path_, all);
-    path = path_;
-  });
-  if (lost_ > 0) log_warning(str("the timeline lacks ", lost_, " spans: a step has more than a trace keeps"));
+  if (lost_ > 0)
+    log_warning(str("the timeline lacks ", lost_, " spans: there were more than it keeps; take fewer steps"));
   spans_.clear();
-  return path;
+  if (comm_.rank() != 0) return true;
+  try {
+    make_folder(std::filesystem::path(path_).parent_path().string());
+    replace_file(path_, written(events));
+    log_info(str("timeline: ", path_, "; ui.perfetto.dev opens it, `lockstep profile summary` prints tables of it"));
+  } catch (const Error& e) {  // it does not end the run
+    log_warning(str("the timeline is not written: ", e.what()));
+  }
+  return true;
 }
 
 // One event a line; of exchanges also a line "#name rank thread begin end".
@@ -210,6 +219,8 @@ std::string Timeline::written(const std::vector<std::string>& events) const {
       in >> name >> e.rank >> e.thread >> e.begin >> e.end;
       exchanges[name][e.rank].push_back(e);
     }
+  // With groups of ranks, the k-th exchange of one group is not that of another.
+  if (integer_of(about_, "group") != 0 && integer_of(about_, "group") != comm_.size()) exchanges.clear();
   int64_t id = 0;
   const auto flow = [&](const char* kind, const Exchange& e, int64_t at) {
     std::string event =

@@ -25,8 +25,8 @@ class Timeline {
 
   // Around each step of the run, by all ranks; collective before the first step and after the last one.
   void before(int64_t step);
-  // Returns the file's path on rank 0 once it is written, after the last step; else "".
-  std::string after(int64_t step);
+  // Returns true after the last step: the file is written then, and rank 0 says where, or warns that it is not.
+  bool after(int64_t step);
 
  private:
   struct Exchange;
@@ -43,7 +43,7 @@ class Timeline {
   bool owner_ = false;   // the first of the process's ranks, which takes the spans of all
   bool on_ = false;
   int64_t offset_ns_ = 0;  // by which this rank's clock is ahead of the file's, which begins with the first step
-  int64_t lost_ = 0;
+  int64_t lost_ = 0;       // spans that a ring no longer had, or that are beyond the budget
   std::vector<Span> spans_;
   std::vector<Span> whole_;  // the steps
 };

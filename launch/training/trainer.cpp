@@ -55,7 +55,16 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     recheck_ = std::make_unique<Recheck>(mesh.data(), parallel_.schedule(), settings_.verify.recompute);
   if (settings_.verify.memory > 0 && current_device().has_bytes())
     memory_check_ = std::make_unique<MemoryCheck>(settings_.verify.memory);
-  fail_together(comm_, [&] { start_loader(); });
+  fail_together(comm_, [&] {
+    start_loader();
+    if (settings_.train.watch.empty() || !current_device().has_bytes()) return;
+    try {
+      watch_ = std::make_unique<ValueWatch>(settings_.train.watch, settings_.train.watch_every, task_.module(), comm_,
+                                            mesh.replica().index == 0);
+    } catch (const Error& e) {
+      throw e.with_message(str(settings_.config.place("train.watch"), ": ", e.what()));
+    }
+  });
 }
 
 // What updates the parameters, and how.
@@ -135,7 +144,8 @@ void Trainer::start(const StepRequests& asked) {
   // Copies that are verified are read in the middle of a step, which a graph does not stop for.
   const bool reads_copies = copy_sentinel_ && verifies_after(report.step);
   step.recorded = settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global &&
-                  !reads_copies && !rechecks_in(report.step) && !checks_memory_after(report.step - 1);
+                  !reads_copies && !rechecks_in(report.step) && !watches_in(report.step) &&
+                  !checks_memory_after(report.step - 1);
   if (step.recorded) {
     if (!recorded_) recorded_ = std::make_unique<RecordedStep>(parallel_, current_stream());
     step.outcome =
@@ -190,6 +200,7 @@ StepReport Trainer::finish() {
   info_.skipped += finite ? 0 : 1;
   report.step_ms = ms_since(std::max(step.begun, finished_at_));
   finished_at_ = Clock::now();
+  if (watches_in(report.step)) report.watched = watch_->finish(report.step);
   busy_ms_ = std::max(0.0, report.step_ms - report.result.exposed_ms);
   record_flight_step({.step = report.step,
                       .total = settings_.train.steps,
@@ -228,8 +239,8 @@ int64_t Trainer::last_equal_step() const {
 }
 
 bool Trainer::may_start() const {
-  return under_way_.empty() || (runs_ahead_ && under_way_.size() < 2 && !verifies_after(steps_started()) &&
-                                !checks_memory_after(steps_started()));
+  return under_way_.empty() || (runs_ahead_ && under_way_.size() < 2 && !watches_in(steps_started()) &&
+                                !verifies_after(steps_started()) && !checks_memory_after(steps_started()));
 }
 
 void Trainer::check_at_rest(const char* what) const { check(under_way_.empty(), what, " while a step is under way"); }
@@ -326,11 +337,14 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
                        phases_->module(index));
   if (rechecks && turn.watched >= 0) parallel_.watch(turn.watched, to_watched);
   if (rechecks_sums) parallel_.keep_leaves(bucket);
+  const bool watches = watches_in(report.step) && index + 1 == phases_->count();
+  if (watches) watch_->begin_passes();
   double loss_gradient = parallel_.loss_gradient();
   if (chaos_) loss_gradient = chaos_->loss_gradient(report.step, loss_gradient);
   for (const MicroBatch& m : mine) {
     if (chaos_) chaos_->before_pass(report.step, &m == &mine[0], task_.module());
     WithRandom random({static_cast<uint64_t>(settings_.seed), report.step - 1, m.samples});
+    if (watches) watch_->begin_micro(m.index);
     Tensor loss;
     {
       FlightPhase phase("forward");
@@ -344,6 +358,7 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
     parallel_.backward(m.index, loss, m.targets, loss_gradient);
     report.backward_ms += ms_since(backward);
   }
+  if (watches) watch_->end_passes();
   if (memory_check_ && index == 0) memory_check_->compare(comm_.rank(), state());
   if (before_change_) before_change_();
   PendingStep outcome;
@@ -374,7 +389,9 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
   FlightPhase phase("optimizer");
   const auto update = Clock::now();
   if (before_update_) before_update_();
+  if (watches) watch_->before_update(parallel_.slots());
   phases_->update(index, outcome.verdict());
+  if (watches) watch_->after_update(parallel_.slots());
   report.optimizer_ms += ms_since(update);
   return outcome;
 }

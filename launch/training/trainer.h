@@ -21,6 +21,7 @@
 #include "launch/training/recorded_step.h"
 #include "launch/training/sentinel.h"
 #include "launch/training/step_phases.h"
+#include "launch/training/value_watch.h"
 #include "optim/loss_scale.h"
 #include "sharding/data_parallel.h"
 
@@ -34,6 +35,7 @@ struct StepReport {
   int64_t items = 0;  // tokens, images or the like, of all ranks
   double step_ms = 0, data_ms = 0, forward_ms = 0, backward_ms = 0,
          optimizer_ms = 0;          // exposed communication is in result
+  ValueWatch::Values watched;       // of train.watch, on rank 0, in its steps
   std::vector<Transfer> transfers;  // of each bucket's parameters and gradients
 };
 
@@ -125,6 +127,7 @@ class Trainer {
 
   bool has_whole_copies() const { return comm_.size() > 1 && !parallel_.whole_copies().empty(); }
   bool rechecks_in(int64_t step) const;
+  bool watches_in(int64_t step) const { return watch_ && watch_->is_due(step); }
   bool verifies_after(int64_t step) const;
   bool checks_memory_after(int64_t step) const { return memory_check_ && memory_check_->is_due(step); }
   void check_at_rest(const char* what) const;
@@ -161,6 +164,7 @@ class Trainer {
   std::unique_ptr<Sentinel> copy_sentinel_;    // of whole copies of parameters, where they are not that state
   std::unique_ptr<MemoryCheck> memory_check_;  // of this rank's state, where settings ask for it
   std::unique_ptr<Recheck> recheck_;           // of gradients, where settings ask for it and there are several ranks
+  std::unique_ptr<ValueWatch> watch_;          // where train.watch asks for it
   const Chaos* chaos_ = nullptr;
   std::function<void()> before_change_, before_update_;
   bool runs_ahead_ = false;

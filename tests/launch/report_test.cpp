@@ -37,8 +37,17 @@ TEST(Curve, HasFewValuesAsTheyAre) {
   curve.add(3, 0.5);
   curve.add(7, std::numeric_limits<double>::quiet_NaN());
   curve.add(8, 123456.7);
-  EXPECT_EQ(curve.json(), R"({"n":3,"s":[3,4,1],"v":[0.5,null,1.2346e+05]})");
-  EXPECT_EQ(Curve(2).json(), R"({"n":0,"s":[],"v":[]})");
+  EXPECT_EQ(curve.json(), R"({"n":3,"m":1.2381e+05,"s":[3,4,1],"v":[0.5,null,1.2346e+05]})");
+  EXPECT_EQ(Curve(2).json(), R"({"n":0,"m":null,"s":[],"v":[]})");
+}
+
+TEST(Curve, HasTheMedianOfAllValues) {
+  Curve curve(50);
+  for (int64_t step = 1; step <= 100'000; ++step) curve.add(step, step % 50 == 0 ? 400 : 100);
+  EXPECT_NEAR(curve.median(), 100, 0.6);
+  Curve negative(50);
+  for (int64_t step = 0; step < 101; ++step) negative.add(step, static_cast<double>(step - 90));
+  EXPECT_NEAR(negative.median(), -40, 0.4);
 }
 
 // A step whose value is not finite stays visible however many steps follow.

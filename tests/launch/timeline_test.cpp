@@ -51,8 +51,7 @@ Read traced(int ranks, int slow = -1, int64_t shown = 16) {
       timeline.before(step);
       if (comm.rank() == slow) std::this_thread::sleep_for(std::chrono::milliseconds(20));
       const StepReport r = trainer.step();
-      const std::string written = timeline.after(step);
-      EXPECT_EQ(written, step == 5 && comm.rank() == 0 ? path : "");
+      EXPECT_EQ(timeline.after(step), step == 5);
       std::lock_guard lock(mutex);
       if (step >= 3 && step <= 5) out.step_ms[comm.rank()].push_back(r.step_ms);
     }

@@ -13,7 +13,7 @@ succeeds "another on two ranks" lockstep train text.yaml train.steps=6 optim.lr=
 succeeds "a page" lockstep report a b -o page.html
 expect "it says what it wrote" grep -qE '^wrote page.html, 2 runs, [0-9]+ bytes$' out
 expect "one data element" test "$(data_of page.html | wc -l)" -eq 1
-has "curves" '"val_loss":\{"n":2,"s":\[3,3\],"v":\['
+has "curves" '"val_loss":\{"n":2,"m":[0-9.]+,"s":\[3,3\],"v":\['
 has "all of both runs' configurations" '"optim.lr":"0.0123"'
 has "the model's parameters" '"modules":\[\{"name":"wte.weight","shape":\['
 has "memory by use" '"memory":\{"peak":[0-9]+,"activations":[0-9]+'

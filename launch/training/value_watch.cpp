@@ -1,0 +1,179 @@
+#include "launch/training/value_watch.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <sstream>
+
+#include "core/base/log.h"
+#include "core/base/name_pattern.h"
+#include "core/tensor/raw_ops.h"
+
+namespace lockstep {
+namespace {
+
+// What follows the name in the keys of sums.
+constexpr const char *kGradient = "/grad", *kUpdate = "/update", *kWeight = "/weight";
+
+double six_digits(double value) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const double scale = std::pow(10, 5 - std::floor(std::log10(std::abs(value))));
+  return std::isfinite(scale) && scale > 0 ? std::round(value * scale) / scale : value;
+}
+
+std::vector<float> host_values(const Tensor& t) {
+  return raw::cast(raw::contiguous(t.detach()), DType::kFloat32).to_vector<float>();
+}
+
+void all_modules(Module& m, std::vector<Module*>& out) {
+  out.push_back(&m);
+  for (auto& [_, child] : m.children()) all_modules(*child, out);
+}
+
+}  // namespace
+
+void ValueWatch::Sums::add(const float* values, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const double v = values[i];
+    if (!std::isfinite(v)) {
+      ++nonfinite;
+      continue;
+    }
+    sum += v;
+    squares += v * v;
+    largest = std::max(largest, std::abs(v));
+    zeros += v == 0 ? 1 : 0;
+  }
+  count += static_cast<double>(n);
+}
+
+void ValueWatch::Sums::add(const Sums& o) {
+  count += o.count;
+  sum += o.sum;
+  squares += o.squares;
+  largest = std::max(largest, o.largest);
+  zeros += o.zeros;
+  nonfinite += o.nonfinite;
+}
+
+ValueWatch::ValueWatch(const std::vector<std::string>& patterns, int64_t every, Module& model, Communicator& comm,
+                       bool counts)
+    : every_(every), comm_(comm), counts_(counts) {
+  std::vector<Module*> all;
+  all_modules(model, all);
+  for (const std::string& pattern : patterns) {
+    bool found = false;
+    for (Module* m : all)
+      if (!m->name().empty() && !m->is_list() && matches(pattern, m->name())) {
+        found = true;
+        if (std::find(modules_.begin(), modules_.end(), m) == modules_.end()) modules_.push_back(m);
+      }
+    for (const NamedParameter& p : model.parameters())
+      if (matches(pattern, p.name)) {
+        found = true;
+        parameters_.insert(p.name);
+      }
+    require(found, ExitCode::kConfig, "'", pattern, "' matches no module and no parameter; the model has ",
+            all.size() > 1 ? all[1]->name() : "none", " and ",
+            model.parameters().empty() ? "no parameter" : model.parameters()[0].name, ", among others");
+  }
+}
+
+void ValueWatch::begin_passes() {
+  sums_.clear();
+  before_.clear();
+  for (Module* m : modules_)
+    m->set_observer([this, m](const Tensor& result) {
+      if (!result.defined() || !is_floating(result.dtype())) return;
+      const std::vector<float> values = host_values(result);
+      sums_[{m->name(), micro_}].add(values.data(), static_cast<int64_t>(values.size()));
+    });
+}
+
+void ValueWatch::end_passes() {
+  for (Module* m : modules_) m->set_observer({});
+}
+
+void ValueWatch::before_update(const std::vector<Slot>& slots) {
+  if (!counts_) return;
+  for (const Slot& s : slots) {
+    if (s.master.numel() == 0 || parameters_.count(s.name) == 0) continue;
+    const std::vector<float> gradient = host_values(s.gradient);
+    sums_[{s.name + kGradient, s.offset}].add(gradient.data(), static_cast<int64_t>(gradient.size()));
+    before_[str(s.name, "@", s.offset)] = host_values(s.master);
+  }
+}
+
+void ValueWatch::after_update(const std::vector<Slot>& slots) {
+  for (const Slot& s : slots) {
+    const auto before = before_.find(str(s.name, "@", s.offset));
+    if (before == before_.end()) continue;
+    std::vector<float> now = host_values(s.master);
+    sums_[{s.name + kWeight, s.offset}].add(now.data(), static_cast<int64_t>(now.size()));
+    for (size_t i = 0; i < now.size(); ++i) now[i] -= before->second[i];
+    sums_[{s.name + kUpdate, s.offset}].add(now.data(), static_cast<int64_t>(now.size()));
+  }
+  before_.clear();
+}
+
+ValueWatch::Values ValueWatch::finish(int64_t step) {
+  std::ostringstream mine;  // one line a sum; names have no spaces, or they would be no keys
+  mine.precision(17);
+  for (const auto& [key, s] : sums_)
+    mine << key.second << ' ' << s.count << ' ' << s.sum << ' ' << s.squares << ' ' << s.largest << ' ' << s.zeros
+         << ' ' << s.nonfinite << ' ' << key.first << '\n';
+  sums_.clear();
+  const std::vector<std::string> texts = all_gather_text(comm_, mine.str(), "watched values");
+  if (comm_.rank() != 0) return {};
+  std::map<Key, Sums> all;
+  for (const std::string& text : texts) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream in(line);
+      Key key;
+      Sums s;
+      in >> key.second >> s.count >> s.sum >> s.squares >> s.largest >> s.zeros >> s.nonfinite >> std::ws;
+      std::getline(in, key.first);
+      all[key].add(s);
+    }
+  }
+  return values_of(all, step);
+}
+
+ValueWatch::Values ValueWatch::values_of(const std::map<Key, Sums>& all, int64_t step) {
+  std::map<std::string, Sums> by_name;
+  for (const auto& [key, s] : all) by_name[key.first].add(s);  // in the order of micro-batches and elements
+  Values out;
+  const auto rms = [](const Sums& s) { return std::sqrt(s.squares / std::max(1.0, s.count - s.nonfinite)); };
+  const auto warn = [&](const std::string& name, const std::string& what) {
+    if (warned_.insert(name + what).second) log_warning(str("step ", step, ": ", name, ": ", what, " (train.watch)"));
+  };
+  const auto put = [&](const std::string& key, double value) { out.emplace_back("watch/" + key, six_digits(value)); };
+  for (const auto& [name, s] : by_name) {
+    const auto is = [&, &name = name](const char* end) { return name.ends_with(end); };
+    if (is(kUpdate)) continue;
+    if (is(kWeight)) {
+      const std::string parameter = name.substr(0, name.size() - std::string_view(kWeight).size());
+      const double weight = rms(s);
+      if (weight > 0) put(parameter + "/update_ratio", rms(by_name.at(parameter + kUpdate)) / weight);
+      continue;
+    }
+    if (is(kGradient)) {
+      put(name + "_rms", rms(s));
+      put(name + "_largest", s.largest);
+    } else {
+      put(name + "/mean", s.sum / std::max(1.0, s.count - s.nonfinite));
+      put(name + "/rms", rms(s));
+      put(name + "/largest", s.largest);
+      put(name + "/zeros", s.count > 0 ? s.zeros / s.count : 0);
+      if (s.count > 0 && s.zeros == s.count) warn(name, "gives nothing but zeros: its units are dead");
+    }
+    if (s.nonfinite > 0) {
+      put(name + "/nonfinite", s.nonfinite);
+      warn(name, "holds values that are not finite");
+    }
+  }
+  return out;
+}
+
+}  // namespace lockstep

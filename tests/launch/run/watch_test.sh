@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# train.watch: the same statistics at every layout, the same bits as without, and the layer that is dead or broken named.
+# Usage: watch_test.sh LOCKSTEP [MPIRUN]
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$@"
+make_inputs
+digest() { lockstep checkpoint digest "$1" 2>/dev/null | cut -d' ' -f1; }
+watched() { tail -n 1 "$1/metrics.jsonl" | grep -oE '"watch/[^"]*":[^,}]*'; }
+watch="train.steps=6 batch.micro=1 train.watch=['blocks.0*','*.weight'] train.watch_every=3"
+succeeds "without" lockstep train text.yaml train.steps=6 batch.micro=1 run.dir=without
+# shellcheck disable=SC2086
+succeeds "on one rank" lockstep train text.yaml $watch run.dir=one
+same "no bit changes" "$(digest without)" "$(digest one)"
+expect "results" grep -q '"watch/blocks.0/rms":' one/metrics.jsonl
+expect "gradients" grep -q '"watch/wte.weight/grad_rms":' one/metrics.jsonl
+expect "updates" grep -q '"watch/wte.weight/update_ratio":' one/metrics.jsonl
+same "in steps 3 and 6" 2 "$(grep -c watch/ one/metrics.jsonl)"
+for level in none optimizer gradients parameters; do
+  # shellcheck disable=SC2086
+  succeeds "2 ranks, $level" lockstep train text.yaml $watch run.dir=$level --ranks 2 sharding.level=$level
+  same "the same statistics: $level" "$(watched one)" "$(watched $level)"
+done
+if with_mpi; then
+  # shellcheck disable=SC2086
+  succeeds "processes" mpi 3 "$binary" train text.yaml $watch run.dir=processes sharding.level=parameters
+  same "the same statistics of processes" "$(watched one)" "$(watched processes)"
+fi
+# A gradient that is not finite is named, by parameter.
+# shellcheck disable=SC2086
+succeeds "a planted NaN" lockstep train text.yaml $watch run.dir=nan chaos.enabled=true chaos.faults='[{kind: nan, step: 3}]'
+expect "it is named" grep -qE 'step 3: .*weight/grad: holds values that are not finite' err
+refuses "a pattern without a match" 78 ".*train.watch: 'layers.*' matches no module and no parameter; the model has wte" \
+  lockstep train text.yaml run.dir=odd train.watch='[layers.*]'
+exit "$failed"
