@@ -463,7 +463,9 @@
         columns.forEach((column, x) => {
           const usual = median(column);
           column.forEach((ms, y) => {
-            const over = usual > 0 ? Math.max(-0.5, Math.min(1, ms / usual - 1)) : 0;  // pale: as the others; red: longer
+            // Pale: as the others, within a twentieth; red: longer; blue: shorter.
+            let over = usual > 0 ? Math.max(-0.5, Math.min(1, ms / usual - 1)) : 0;
+            if (Math.abs(over) < 0.05) over = 0;
             c.fillStyle = over >= 0 ? `hsl(${45 - 45 * over} ${60 + 30 * over}% ${root.classList.contains('dark') ? 28 + 27 * over : 92 - 42 * over}%)` : `hsl(210 60% ${root.classList.contains('dark') ? 28 : 85}%)`;
             c.fillRect(x, y, 1, 1);
           });
