@@ -24,6 +24,7 @@ function(lockstep_install_runtime)
   configure_file(${PROJECT_SOURCE_DIR}/scripts/packaging/modulefile.in ${PROJECT_BINARY_DIR}/modulefile @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/modulefile DESTINATION ${share}/lockstep/modulefiles/lockstep RENAME ${PROJECT_VERSION} COMPONENT runtime)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION ${share}/lockstep COMPONENT runtime)
+  install(FILES ${PROJECT_SOURCE_DIR}/scripts/lockstep-gdb.py DESTINATION ${share}/lockstep COMPONENT runtime)
 
   # As in the repository, so that the links among the pages lead somewhere.
   set(pages ${share}/doc/lockstep)
