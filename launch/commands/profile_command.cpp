@@ -11,6 +11,7 @@
 #include "launch/commands/commands.h"
 #include "launch/config/settings.h"
 #include "launch/report/profile_summary.h"
+#include "launch/world/world.h"
 
 namespace lockstep {
 namespace {

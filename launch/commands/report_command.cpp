@@ -12,12 +12,13 @@
 #include "launch/commands/sweep_record.h"
 #include "launch/report/page.h"
 #include "launch/report/run_report.h"
+#include "launch/world/world.h"
 
 namespace lockstep {
 namespace {
 
-constexpr size_t kMostRuns = 64;              // with curves
-constexpr size_t kMostBytes = 4'500'000;      // of a page without attachments
+constexpr size_t kMostRunsOfPage = 64;        // with curves
+constexpr size_t kMostPageBytes = 4'500'000;  // of a page without attachments
 constexpr int64_t kMostAttached = 2'000'000;  // bytes of a file
 constexpr size_t kMostRows = 1000;            // of a table
 
@@ -148,7 +149,7 @@ std::string fitted_page(const PageContent& content, std::vector<std::string>& le
     if (content.sweep) data.emplace_back("sweep", *content.sweep);
     data.emplace_back("attachments", JsonText{"[]"});
     const std::string out = page(data);
-    if (out.size() > kMostBytes && points > 60) continue;
+    if (out.size() > kMostPageBytes && points > 60) continue;
     if (content.attached.empty()) return out;
     data.back().second = json_array(content.attached);
     return page(data);
@@ -231,9 +232,9 @@ int report_command(const App&, const std::vector<std::string>& given) {
     return 0;
   }
   std::string more;
-  if (content.runs.size() > kMostRuns) {
-    more = str("; only the first ", kMostRuns, " of ", content.runs.size(), " runs have curves");
-    content.runs.resize(kMostRuns);
+  if (content.runs.size() > kMostRunsOfPage) {
+    more = str("; only the first ", kMostRunsOfPage, " of ", content.runs.size(), " runs have curves");
+    content.runs.resize(kMostRunsOfPage);
   }
   const std::string attached = a.text("attach");
   for (size_t at = 0; at < attached.size();) {

@@ -29,6 +29,15 @@ fi
 # shellcheck disable=SC2086
 succeeds "a planted NaN" lockstep train text.yaml $watch run.dir=nan chaos.enabled=true chaos.faults='[{kind: nan, step: 3}]'
 expect "it is named" grep -qE 'step 3: .*weight/grad: holds values that are not finite' err
+# A loss that jumps, by one target far from all others, is named by the log and by the page.
+numbers 120 1000 | awk 'BEGIN { print "x,y" } { print $1 "," (NR == 101 ? 1000000 : $1) }' >table.csv
+succeeds "numbers" lockstep data import csv table.csv table.h5 --target y
+printf 'train: {steps: 30}\nbatch: {global: 4, micro: 4}\nmodel: {name: mlp}\noptim: {lr: 0.0001}\ndata: {path: table.h5, shuffle: false, validation: 0}\n' >table.yaml
+succeeds "a row that is far off" lockstep train table.yaml run.dir=jump
+expect "the log names it" grep -qE 'warning: step 26: the loss jumps to [0-9.]+, where it was [0-9.]+: a lower optim.lr' err
+same "once" 1 "$(grep -c 'the loss jumps' err)"
+succeeds "its page" lockstep report jump -o page.html
+expect "the page names it" grep -q 'loss jumps to .* after step 26, where it was' page.html
 refuses "a pattern without a match" 78 ".*train.watch: 'layers.*' matches no module and no parameter; the model has wte" \
   lockstep train text.yaml run.dir=odd train.watch='[layers.*]'
 exit "$failed"
