@@ -5,11 +5,10 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 
 #include "core/base/error.h"
+#include "core/base/system_call.h"
 #include "launch/cluster/control.h"
 
 namespace lockstep {
@@ -46,7 +45,7 @@ MetricsServer::MetricsServer(const std::string& place, std::function<std::string
                        ::bind(listener_.number(), reinterpret_cast<sockaddr*>(&address), length) == 0 &&
                        ::listen(listener_.number(), 16) == 0 &&
                        ::getsockname(listener_.number(), reinterpret_cast<sockaddr*>(&address), &length) == 0;
-  require(listens, ExitCode::kUsage, "--metrics-port ", place, ": cannot listen there: ", std::strerror(errno));
+  require_done(listens, ExitCode::kUsage, "--metrics-port ", place, ": cannot listen there");
   url_ = str("http://", host, ":", ntohs(address.sin_port), "/metrics");
   thread_ = std::thread([this] { serve(); });
 }
