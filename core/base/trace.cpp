@@ -37,12 +37,12 @@ SpanRing& ring_of(OfThread& thread) {
   return *thread.ring;
 }
 
-int64_t now_ns() {
+}  // namespace
+
+int64_t trace_now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
-
-}  // namespace
 
 // Each field is an atomic, so that a reader may look while the writer comes round again. It sees that by begun_: who
 // has read a field of a newer span sees the count that was stored before it.
@@ -102,7 +102,7 @@ void start_trace() {
   std::lock_guard lock(all.mutex);
   std::vector<Span> dropped;
   for (auto& ring : all.rings) ring->read(dropped);
-  all.started_ns = now_ns();
+  all.started_ns = trace_now_ns();
   trace_is_on = true;
 }
 
@@ -158,7 +158,7 @@ void record_mark(const std::source_location& here) {
   mark.name = here.function_name();
   mark.file = here.file_name();
   mark.rank = trace_owner.rank;
-  mark.begin_ns = mark.end_ns = now_ns();
+  mark.begin_ns = mark.end_ns = trace_now_ns();
   ring_of(of_thread).write(mark);
 }
 
@@ -166,12 +166,12 @@ void TraceSpan::begin() {
   OfThread& mine = of_thread;
   ring_of(mine);
   around_ns_ = std::exchange(mine.nested_ns, 0);
-  span_->begin_ns = now_ns();
+  span_->begin_ns = trace_now_ns();
 }
 
 void TraceSpan::end() {
   OfThread& mine = of_thread;
-  span_->end_ns = now_ns();
+  span_->end_ns = trace_now_ns();
   const int64_t time = span_->end_ns - span_->begin_ns;
   span_->self_ns = time - mine.nested_ns;
   mine.nested_ns = around_ns_ + time;

@@ -67,7 +67,8 @@ struct Trace {
 };
 // Spans that ended since the start, or since the last call. From any thread, also while the trace goes on.
 Trace take_trace();
-int trace_thread();  // Span::thread of the calling thread
+int trace_thread();      // Span::thread of the calling thread
+int64_t trace_now_ns();  // the clock of spans
 
 // Whom the calling thread works for, and with which operation.
 struct TraceOwner {

@@ -181,6 +181,13 @@ double number_of(const JsonObject& object, std::string_view key, double standard
   return standard;
 }
 
+std::optional<double> as_number(const JsonValue& value) {
+  if (const auto* d = std::get_if<double>(&value)) return *d;
+  if (const auto* i = std::get_if<int64_t>(&value)) return static_cast<double>(*i);
+  if (std::holds_alternative<std::nullptr_t>(value)) return std::nan("");
+  return std::nullopt;
+}
+
 std::optional<JsonObject> parse_json_object(std::string_view text) {
   JsonObject out;
   if (!read_flat(text, Form::kObject, [&](JsonObject&& object) { out = std::move(object); })) return std::nullopt;

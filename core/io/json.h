@@ -55,6 +55,9 @@ std::string text_of(const JsonObject& object, std::string_view key);
 int64_t integer_of(const JsonObject& object, std::string_view key, int64_t standard = 0);
 double number_of(const JsonObject& object, std::string_view key, double standard = 0);  // an integer is one, too
 
+// A number, also an integer; null, as which what is not finite is written, is NaN. Nothing for other values.
+std::optional<double> as_number(const JsonValue& value);
+
 // The integer under `key`; nothing where the text is no JSON object or has none there.
 std::optional<int64_t> json_integer(std::string_view text, std::string_view key);
 

@@ -4,39 +4,38 @@
 #include <charconv>
 #include <cmath>
 #include <map>
-#include <optional>
+#include <set>
+
+#include "core/base/error.h"
 
 namespace lockstep {
 namespace {
 
-// By name: help, and lines of {labels} value. The format wants the lines of one name together.
+std::string number_text(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  std::array<char, 32> text;
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
+// The format wants the lines of one name together, and none of them twice: of keys that become one, the first counts.
 class Gauges {
  public:
-  void add(const std::string& name, const std::string& help, const std::string& labels, double value) {
-    auto& [its_help, lines] = all_[name];
-    if (its_help.empty()) its_help = help;
-    if (lines.emplace(labels, value).second) order_.emplace_back(name, labels);
+  void add(const std::string& name, const char* help, const std::string& labels, double value) {
+    if (!known_.insert(name + labels).second) return;
+    std::string& lines = all_[name];
+    if (lines.empty()) lines = str("# HELP ", name, " ", help, "\n# TYPE ", name, " gauge\n");
+    lines += str(name, labels, " ", number_text(value), "\n");
   }
   std::string text() const {
     std::string out;
-    for (const auto& [name, gauge] : all_) {
-      out += "# HELP " + name + " " + gauge.first + "\n# TYPE " + name + " gauge\n";
-      for (const auto& [owner, labels] : order_)
-        if (owner == name) out += name + labels + " " + number(gauge.second.at(labels)) + "\n";
-    }
+    for (const auto& [_, lines] : all_) out += lines;
     return out;
   }
 
  private:
-  static std::string number(double value) {
-    if (std::isnan(value)) return "NaN";
-    if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
-    std::array<char, 32> text;
-    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
-  }
-
-  std::map<std::string, std::pair<std::string, std::map<std::string, double>>> all_;
-  std::vector<std::pair<std::string, std::string>> order_;
+  std::map<std::string, std::string> all_;  // by name
+  std::set<std::string> known_;
 };
 
 std::string escaped_label(const std::string& value) {
@@ -76,13 +75,6 @@ Named named(const std::string& key) {
   return out;
 }
 
-std::optional<double> number_in(const JsonValue& value) {
-  if (const auto* d = std::get_if<double>(&value)) return *d;
-  if (const auto* i = std::get_if<int64_t>(&value)) return static_cast<double>(*i);
-  if (std::holds_alternative<std::nullptr_t>(value)) return std::nan("");  // one that was not finite
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::string prometheus_text(const std::vector<std::pair<std::string, RunStatus>>& runs) {
@@ -102,7 +94,7 @@ std::string prometheus_text(const std::vector<std::pair<std::string, RunStatus>>
       all.add("lockstep_validation_step", "After which it was measured.", run, static_cast<double>(s.validation_step));
     }
     for (const auto& [key, value] : s.last_line)
-      if (const auto v = number_in(value)) {
+      if (const auto v = as_number(value)) {
         const Named n = named(key);
         const std::string labels =
             n.label.empty() ? run : run.substr(0, run.size() - 1) + ",name=\"" + escaped_label(n.label) + "\"}";
@@ -115,7 +107,7 @@ std::string prometheus_text(const std::vector<std::pair<std::string, RunStatus>>
                                  std::to_string(integer_of(rank, "rank")) + "\",host=\"" +
                                  escaped_label(text_of(rank, "host")) + "\"}";
       for (const auto& [key, value] : rank)
-        if (const auto v = number_in(value); v && key != "rank") {
+        if (const auto v = as_number(value); v && key != "rank") {
           const Named n = named("rank_" + key);
           all.add(n.name, "Of a rank, as its launcher saw it last.", labels, n.scale * *v);
         }

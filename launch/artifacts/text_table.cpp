@@ -36,13 +36,13 @@ std::string fixed(double value, int digits) {
   return text;
 }
 
-double rounded(double value) {
-  const double size = std::abs(value);
-  if (!(size > 0) || !std::isfinite(value)) return value;
-  const double digits = std::max(3.0, 2 - std::floor(std::log10(size)));
-  const double scale = std::pow(10, std::min(digits, 300.0));
-  return std::round(value * scale) / scale;
+double significant(double value, int digits) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const double scale = std::pow(10, digits - 1 - std::floor(std::log10(std::abs(value))));
+  return std::isfinite(scale) && scale > 0 ? std::round(value * scale) / scale : value;
 }
+
+double rounded(double value) { return std::abs(value) < 1 ? significant(value, 3) : std::round(value * 1e3) / 1e3; }
 
 std::string short_number(double value) {
   constexpr std::array<const char*, 5> kSuffixes = {"", "k", "M", "G", "T"};

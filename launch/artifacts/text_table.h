@@ -16,6 +16,8 @@ std::string csv_cell(const std::string& text);
 // A number with this many digits after the point.
 std::string fixed(double value, int digits);
 
+// With this many significant digits.
+double significant(double value, int digits);
 // To three digits after the point, or three significant ones where that is finer: 12.346, 0.00123.
 double rounded(double value);
 

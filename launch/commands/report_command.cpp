@@ -3,7 +3,9 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <sstream>
 
+#include "data/import/csv.h"
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/goodput.h"
 #include "launch/artifacts/run_status.h"
@@ -44,24 +46,6 @@ std::string base64(const std::string& bytes) {
   return out;
 }
 
-// The rows of a CSV file (RFC 4180).
-std::vector<std::vector<std::string>> csv_rows(const std::string& text) {
-  std::vector<std::vector<std::string>> rows(1, std::vector<std::string>(1));
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    std::string& cell = rows.back().back();
-    if (quoted && c == '"' && i + 1 < text.size() && text[i + 1] == '"') cell += '"', ++i;
-    else if (c == '"') quoted = !quoted;
-    else if (quoted) cell += c;
-    else if (c == ',') rows.back().emplace_back();
-    else if (c == '\n') rows.emplace_back(1);
-    else if (c != '\r') cell += c;
-  }
-  if (rows.back().size() == 1 && rows.back()[0].empty()) rows.pop_back();
-  return rows;
-}
-
 JsonObject attachment(const std::string& path) {
   const auto file = open_if_there(path);
   require(file.has_value(), ExitCode::kMissingInput, "--attach ", path, ": there is no such file");
@@ -76,8 +60,9 @@ JsonObject attachment(const std::string& path) {
   }
   if (path.ends_with(".csv")) {
     std::vector<JsonValue> rows;
-    for (const auto& row : csv_rows(bytes))
-      if (rows.size() < kMostRows) rows.emplace_back(json_array(std::vector<JsonValue>(row.begin(), row.end())));
+    CsvReader table(path, csv_separator(path));
+    for (std::vector<std::string> row; rows.size() < kMostRows && table.next(row);)
+      rows.emplace_back(json_array(std::vector<JsonValue>(row.begin(), row.end())));
     require(!rows.empty(), ExitCode::kBadData, "--attach ", path, ": is empty");
     out.emplace_back("rows", json_array(rows));
     return out;
@@ -134,6 +119,7 @@ struct PageContent {
 
 // With as many points as fit: a page of few runs shows them finely.
 std::string fitted_page(const PageContent& content, std::vector<std::string>& left_out) {
+  const JsonText attached = json_array(content.attached);
   size_t points = std::clamp<size_t>(6000 / std::max<size_t>(1, content.runs.size()), 250, 2000);
   for (;; points /= 2) {
     left_out.clear();
@@ -145,14 +131,13 @@ std::string fitted_page(const PageContent& content, std::vector<std::string>& le
         left_out.emplace_back(e.what());
       }
     require(!runs.empty(), ExitCode::kMissingInput, left_out.empty() ? "there is no run to report" : left_out[0]);
-    JsonObject data{{"made", seconds_since_1970()}, {"version", std::string(kVersion)}, {"runs", json_array(runs)}};
+    JsonObject data{{"made", seconds_since_1970()},
+                    {"version", std::string(kVersion)},
+                    {"runs", json_array(runs)},
+                    {"attachments", attached}};
     if (content.sweep) data.emplace_back("sweep", *content.sweep);
-    data.emplace_back("attachments", JsonText{"[]"});
-    const std::string out = page(data);
-    if (out.size() > kMostPageBytes && points > 60) continue;
-    if (content.attached.empty()) return out;
-    data.back().second = json_array(content.attached);
-    return page(data);
+    std::string out = page(data);
+    if (out.size() <= kMostPageBytes + attached.text.size() || points <= 60) return out;
   }
 }
 
@@ -236,12 +221,8 @@ int report_command(const App&, const std::vector<std::string>& given) {
     more = str("; only the first ", kMostRunsOfPage, " of ", content.runs.size(), " runs have curves");
     content.runs.resize(kMostRunsOfPage);
   }
-  const std::string attached = a.text("attach");
-  for (size_t at = 0; at < attached.size();) {
-    const size_t end = std::min(attached.find('\n', at), attached.size());
-    content.attached.push_back(attachment(attached.substr(at, end - at)));
-    at = end + 1;
-  }
+  std::istringstream attached(a.text("attach"));
+  for (std::string path; std::getline(attached, path);) content.attached.push_back(attachment(path));
   std::vector<std::string> left_out;
   const std::string text = fitted_page(content, left_out);
   replace_file(a.text("output"), text);

@@ -40,13 +40,14 @@ class Checks {
   }
 
   void profile() const {
+    int64_t last = 0;
     try {
-      const int64_t last = s_.profile.range().second;
-      require(last <= s_.train.steps || !s_.train.length.empty() || s_.train.steps == 0, ExitCode::kConfig,
-              "profile.steps: the run ends after step ", s_.train.steps);
+      last = s_.profile.range().second;
     } catch (const Error& e) {
-      throw e.with_message(str(s_.config.place("profile.steps"), std::string(e.what()).substr(13)));
+      needs(false, "profile.steps", e.what());
     }
+    const bool known = s_.train.length.empty() && s_.train.steps > 0;  // how long the run is
+    needs(!known || last <= s_.train.steps, "profile.steps", str("the run ends after step ", s_.train.steps));
   }
 
   void graph() const {

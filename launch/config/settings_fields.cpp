@@ -212,10 +212,10 @@ std::pair<int64_t, int64_t> ProfileOptions::range() const {
     at = second.ptr;
     error = second.ec;
   }
-  require(error == std::errc() && at == end && first >= 1 && last >= first, ExitCode::kConfig, "profile.steps: '",
-          steps, "' is no range of steps; write it as 10-13, or 10 for one");
-  require(last - first < kMostSteps, ExitCode::kConfig, "profile.steps: ", last - first + 1, " steps; at most ",
-          kMostSteps, " fit into a timeline");
+  require(error == std::errc() && at == end && first >= 1 && last >= first, ExitCode::kConfig, "'", steps,
+          "' is no range of steps; write it as 10-13, or 10 for one");
+  require(last - first < kMostSteps, ExitCode::kConfig, last - first + 1, " steps; at most ", kMostSteps,
+          " fit into a timeline");
   return {first, last};
 }
 std::vector<Field> fields(InitOptions& o) {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "core/base/error.h"
 #include "core/base/median.h"
+#include "launch/artifacts/jumps.h"
 #include "launch/artifacts/text_table.h"
 
 namespace lockstep {
@@ -39,25 +39,22 @@ void find_growth(const std::string& name, const Points& p, std::vector<std::stri
                     " kB a step: something keeps memory of each step (a tensor that holds its graph, for one)"));
 }
 
-// A value far above those before it.
-void find_jump(const std::string& name, const Points& p, double times, const char* advice,
-               std::vector<std::string>& out) {
-  constexpr size_t kWindow = 32;
+// The largest jump, and how many there are.
+void find_jump(const std::string& name, const Points& p, const JumpRule& rule, std::vector<std::string>& out) {
+  Jumps all(rule.times, kEnough);
   int64_t jumps = 0;
-  std::optional<Curve::Point> worst;
+  Curve::Point worst;
   double before_worst = 0;
-  for (size_t i = kEnough; i < p.size(); ++i) {
-    const double before = median_of(p, i - std::min(i, kWindow), i);
-    if (!std::isfinite(p[i].value) || before <= 0 || p[i].value < times * before) continue;
-    ++jumps;
-    if (worst && p[i].value / before <= worst->value / before_worst) continue;
-    worst = p[i];
-    before_worst = before;
+  for (const Curve::Point& point : p) {
+    const auto before = all.take(point.value);
+    if (!before || (++jumps > 1 && point.value / *before <= worst.value / before_worst)) continue;
+    worst = point;
+    before_worst = *before;
   }
-  if (!worst) return;
-  out.push_back(str(name, " jumps to ", short_number(worst->value), " after step ", worst->step, ", where it was ",
+  if (jumps == 0) return;
+  out.push_back(str(name, " jumps to ", short_number(worst.value), " after step ", worst.step, ", where it was ",
                     short_number(before_worst), jumps > 1 ? str("; ", jumps, " such points in all") : "", ": ",
-                    advice));
+                    rule.advice));
 }
 
 void find_dead(const std::string& name, const Points& p, std::vector<std::string>& out) {
@@ -79,11 +76,8 @@ std::vector<std::string> findings(const NamedCurves& curves) {
     if (bad != p.end() && (name.starts_with("loss") || name.starts_with("val_loss") || name.starts_with("grad_norm")))
       out.push_back(str(name, " is not finite after step ", bad->step));
     if (name == "memory_mb") find_growth(name, p, out);
-    if (name == "loss" || name.starts_with("loss/"))
-      find_jump(name, p, 2, "a lower optim.lr, a longer schedule.warmup or optim.clip_norm avoids such jumps", out);
-    if (name.starts_with("grad_norm"))
-      find_jump(name, p, 20, "optim.clip_norm bounds what such a step does; train.watch says in which layer it begins",
-                out);
+    if (name == "loss" || name.starts_with("loss/")) find_jump(name, p, kLossJumps, out);
+    if (name.starts_with("grad_norm")) find_jump(name, p, kNormJumps, out);
     if (name.ends_with("/zeros")) find_dead(name, p, out);
   }
   return out;

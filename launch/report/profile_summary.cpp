@@ -31,9 +31,7 @@ TimelineEvent event_of(const JsonObject& o) {
   e.thread = static_cast<int>(integer_of(o, "tid"));
   e.begin = number_of(o, "ts");
   e.end = e.begin + number_of(o, "dur");
-  const JsonValue* args = find_member(o, "args");
-  const auto* text = args ? std::get_if<JsonText>(args) : nullptr;
-  if (const auto more = text ? parse_json_object(text->text) : std::nullopt) {
+  if (const auto more = parse_json_object(text_of(o, "args"))) {
     e.self = number_of(*more, "self");
     e.bytes = number_of(*more, "bytes");
     e.flops = number_of(*more, "flops");
@@ -96,18 +94,14 @@ const std::pair<const int, RankSum>& slowest(const ProfileSums& s) {
 ProfileSums read_profile(std::string_view json, const std::string& name) {
   ProfileSums out;
   const auto all = parse_json_object(json);
-  const JsonValue *about = all ? find_member(*all, "otherData") : nullptr,
-                  *events = all ? find_member(*all, "traceEvents") : nullptr;
-  const auto *about_text = about ? std::get_if<JsonText>(about) : nullptr,
-             *list = events ? std::get_if<JsonText>(events) : nullptr;
-  const auto parsed = about_text ? parse_json_object(about_text->text) : std::nullopt;
-  require(parsed && list && find_member(*parsed, "first_step"), ExitCode::kBadData, name,
+  const auto about = all ? parse_json_object(text_of(*all, "otherData")) : std::nullopt;
+  require(about && find_member(*about, "first_step"), ExitCode::kBadData, name,
           ": is no timeline that lockstep wrote (profile.steps)");
-  out.about = *parsed;
+  out.about = *about;
   std::vector<TimelineEvent> of_all;
   std::map<int, std::vector<std::pair<double, double>>> steps;  // begin and end, by rank
   std::map<int, int> compute;                                   // the thread that runs the ranges, by rank
-  const bool whole = visit_json_list(list->text, [&](JsonObject&& o) {
+  const bool whole = visit_json_list(text_of(*all, "traceEvents"), [&](JsonObject&& o) {
     if (text_of(o, "ph") != "X") return;
     TimelineEvent e = event_of(o);
     if (e.kind == "step") steps[e.rank].emplace_back(e.begin, e.end);
@@ -193,10 +187,10 @@ std::vector<ProfileAdvice> profile_advice(const ProfileSums& s) {
                    "blocks are computed a second time in the backward pass; none takes more memory "
                    "(`lockstep plan` says how much)",
                    0.25});
-  double least = r.step_us, exchanged = 0;
+  double least = r.step_us;
   int64_t calls = 0;
   for (const auto& [_, one] : s.ranks) least = std::min(least, one.step_us - one.waited_us);
-  for (const auto& [_, w] : r.exchanges) exchanged += w.us, calls += w.calls;
+  for (const auto& [_, w] : r.exchanges) calls += w.calls;
   const double longest_us = r.step_us - r.waited_us;
   if (s.ranks.size() > 1 && longest_us > 1.1 * least && longest_us - least > 0.05 * r.step_us)
     out.push_back({str("rank ", rank),

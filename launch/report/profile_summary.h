@@ -19,11 +19,11 @@ struct ProfileSums {
     double us = 0, bytes = 0, flops = 0;
   };
   struct Rank {
-    double step_us = 0, waited_us = 0;                   // of its compute thread
-    double data_us = 0, optimizer_us = 0, again_us = 0;  // waits for batches; updates; forward within backward
-    std::map<std::string, Work> work;                    // of its compute thread, by operation
-    std::map<std::string, Work> modules;                 // the same by module
-    std::map<std::string, Work> exchanges;               // of all threads
+    double step_us = 0, waited_us = 0;      // of its compute thread
+    double data_us = 0, optimizer_us = 0;   // waits for batches; updates
+    std::map<std::string, Work> work;       // of its compute thread, by operation
+    std::map<std::string, Work> modules;    // the same by module
+    std::map<std::string, Work> exchanges;  // of all threads
   };
   JsonObject about;
   int64_t steps = 0;

@@ -39,15 +39,10 @@ struct MetricLines {
 };
 
 void read_ranks(const JsonObject& line, int64_t step, RankTimes& ranks) {
-  const JsonValue* value = find_member(line, "rank_ms");
-  const auto* text = value ? std::get_if<JsonText>(value) : nullptr;
-  const auto list = text ? parse_json_array(text->text) : std::nullopt;
+  const auto list = parse_json_array(text_of(line, "rank_ms"));
   if (!list || list->empty()) return;
   std::vector<double> ms;
-  for (const JsonValue& v : *list)
-    ms.push_back(std::holds_alternative<double>(v)    ? std::get<double>(v)
-                 : std::holds_alternative<int64_t>(v) ? static_cast<double>(std::get<int64_t>(v))
-                                                      : 0);
+  for (const JsonValue& v : *list) ms.push_back(as_number(v).value_or(0));
   ranks.add(step, ms);
 }
 
@@ -68,12 +63,9 @@ MetricLines read_lines(const std::string& path, size_t points, double begun) {
     for (const auto& [key, value] : *line) {
       if (key == "skipped") ++out.skipped;
       if (!is_curve(key)) continue;
-      double v = 0;
-      if (const auto* d = std::get_if<double>(&value)) v = *d;
-      else if (const auto* i = std::get_if<int64_t>(&value)) v = static_cast<double>(*i);
-      else if (std::holds_alternative<std::nullptr_t>(value)) v = std::nan("");
-      else continue;
-      if (key == "time") v -= begun > 0 ? begun : (begun = v);
+      auto v = as_number(value);
+      if (!v) continue;
+      if (key == "time") *v -= begun > 0 ? begun : (begun = *v);
       auto it = out.curves.find(key);
       if (it == out.curves.end()) {
         if (out.curves.size() == kMostCurves) {
@@ -83,7 +75,7 @@ MetricLines read_lines(const std::string& path, size_t points, double begun) {
         it = out.curves.emplace(key, Curve(points)).first;
         out.order.push_back(key);
       }
-      it->second.add(*step, v);
+      it->second.add(*step, *v);
     }
   });
   return out;
@@ -148,8 +140,7 @@ JsonText checkpoints_of(const std::string& dir) {
   return json_array(out);
 }
 
-JsonText goodput_of(const std::string& dir) {
-  const Goodput g = read_goodput(dir);
+JsonText goodput_json(const Goodput& g) {
   const auto part = [](double s) { return JsonValue(std::round(1e3 * s) / 1e3); };
   return {json_line({{"attempts", g.attempts},
                      {"first", part(g.first)},
@@ -164,7 +155,8 @@ JsonText goodput_of(const std::string& dir) {
                      {"other", part(g.other())}})};
 }
 
-void flatten(const ConfigNode& node, const std::string& path, FlatConfig& out) {
+// By key path, "optim.lr", as text; lists stand as "[a, b]", maps in them as "{key: value}".
+void flatten(const ConfigNode& node, const std::string& path, JsonObject& out) {
   if (node.kind == ConfigNode::Kind::kMap) {
     for (const ConfigNode& child : node.children)
       flatten(child, path.empty() ? child.key : path + "." + child.key, out);
@@ -172,17 +164,17 @@ void flatten(const ConfigNode& node, const std::string& path, FlatConfig& out) {
   }
   std::string text = node.scalar;
   if (node.kind == ConfigNode::Kind::kList) {
-    FlatConfig items;
+    text.clear();
     for (const ConfigNode& child : node.children) {
-      FlatConfig item;
+      JsonObject item;
       flatten(child, "", item);
+      const bool plain = item.size() == 1 && item[0].first.empty();
       std::string one;
-      for (auto& [key, value] : item) one += str(one.empty() ? "" : ", ", key, key.empty() ? "" : ": ", value);
-      items.emplace_back("", item.size() == 1 && item[0].first.empty() ? one : "{" + one + "}");
+      for (auto& [key, value] : item)
+        one += str(one.empty() ? "" : ", ", key, key.empty() ? "" : ": ", std::get<std::string>(value));
+      text += str(text.empty() ? "" : ", ", plain ? one : "{" + one + "}");
     }
-    text = "[";
-    for (auto& [key, value] : items) text += str(text.size() > 1 ? ", " : "", value);
-    text += "]";
+    text = "[" + text + "]";
   }
   out.emplace_back(path, text);
 }
@@ -200,16 +192,6 @@ void part_of(std::vector<std::string>& problems, Part part) {
 }
 
 }  // namespace
-
-FlatConfig flat_config(const std::string& path, std::string* problem) {
-  FlatConfig out;
-  try {
-    flatten(ConfigTree::load(path).root(), "", out);
-  } catch (const Error& e) {
-    *problem = e.what();
-  }
-  return out;
-}
 
 JsonObject run_report(const std::string& dir, size_t points) {
   const RunPaths paths{dir};
@@ -230,9 +212,13 @@ JsonObject run_report(const std::string& dir, size_t points) {
     out.emplace_back("failure_code", status.failure_code);
     out.emplace_back("failure_time", modified(paths.failure()));
   }
+  double begun = 0;
   part_of(problems, [&] {
-    double begun = 0;
-    part_of(problems, [&] { begun = read_goodput(dir).first; });
+    const Goodput goodput = read_goodput(dir);
+    begun = goodput.first;
+    out.emplace_back("goodput", goodput_json(goodput));
+  });
+  part_of(problems, [&] {
     const MetricLines lines = read_lines(paths.metrics(), points, begun);
     if (lines.steps == 0) problems.push_back(paths.metrics() + ": holds no step yet");
     if (lines.unreadable > 0)
@@ -265,11 +251,8 @@ JsonObject run_report(const std::string& dir, size_t points) {
   part_of(problems, [&] { out.emplace_back("warnings", warnings_of(paths.log(), found)); });
   part_of(problems, [&] { out.emplace_back("attempts", attempts_of(paths.attempts())); });
   part_of(problems, [&] { out.emplace_back("checkpoints", checkpoints_of(dir)); });
-  part_of(problems, [&] { out.emplace_back("goodput", goodput_of(dir)); });
-  std::string config_problem;
   JsonObject config;
-  for (auto& [key, value] : flat_config(paths.config(), &config_problem)) config.emplace_back(key, value);
-  if (!config_problem.empty()) problems.push_back(config_problem);
+  part_of(problems, [&] { flatten(ConfigTree::load(paths.config()).root(), "", config); });
   out.emplace_back("config", JsonText{json_line(config)});
   std::vector<JsonValue> said(problems.begin(), problems.end());
   out.emplace_back("findings", json_array(found));

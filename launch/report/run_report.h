@@ -1,19 +1,13 @@
 // What a report shows of one run, read from its run directory, also of a run that goes on, that is damaged or that has
-// only some of its files. Plain functions.
+// only some of its files. A plain function.
 #pragma once
 
 #include <cstddef>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "core/io/json.h"
 
 namespace lockstep {
-
-// By key path, "optim.lr", as text; lists stand as "[a, b]". What cannot be read is left out, and `problem` says why.
-using FlatConfig = std::vector<std::pair<std::string, std::string>>;
-FlatConfig flat_config(const std::string& path, std::string* problem);
 
 // One JSON object: name, state, curves (curve.h) by metric, rank times, events on the time axis, goodput, facts
 // (about.json), configuration, what is wrong with the directory. `points`: groups of neighbouring values of a curve.

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <filesystem>
+#include <iterator>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string_view>
 
@@ -26,11 +27,6 @@ constexpr std::array<std::string_view, 7> kExchanges = {"all_reduce", "all_gathe
 
 bool is_exchange(const Span& s) {
   return !s.range && std::find(kExchanges.begin(), kExchanges.end(), std::string_view(s.name)) != kExchanges.end();
-}
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
 }
 
 // Microseconds with three digits after the point.
@@ -66,17 +62,16 @@ Timeline::~Timeline() {
 
 // The clocks of processes on one machine are the same. Those of machines are aligned by barriers, which all ranks leave
 // at about the same time: the median over several of what each rank's clock says less what rank 0's does.
-void Timeline::measure_clocks() {
+void Timeline::measure_clocks(const std::vector<int>& machines) {
   constexpr int kRounds = 9;
   std::vector<int64_t> left;
   for (int i = 0; i < kRounds; ++i) {
     comm_.barrier("clocks");
-    left.push_back(now_ns());
+    left.push_back(trace_now_ns());
   }
   std::vector<double> ahead;
   for (const int64_t mine : left)
     ahead.push_back(static_cast<double>(mine - all_gather_values(comm_, mine, "clocks")[0]));
-  const std::vector<int> machines = machine_leaders(comm_);
   const bool same = machines[static_cast<size_t>(comm_.rank())] == machines[0];
   offset_ns_ = same ? 0 : static_cast<int64_t>(median(ahead));
   offset_ns_ += all_gather_values(comm_, left.back(), "clocks")[0];
@@ -85,9 +80,9 @@ void Timeline::measure_clocks() {
 void Timeline::before(int64_t step) {
   if (step < steps_.first || step > steps_.second) return;
   if (!on_) {
-    measure_clocks();
-    const auto pids = all_gather_values(comm_, ::getpid(), "processes");
     const std::vector<int> machines = machine_leaders(comm_);
+    measure_clocks(machines);
+    const auto pids = all_gather_values(comm_, ::getpid(), "processes");
     const auto me = static_cast<size_t>(comm_.rank());
     owner_ = true;
     for (size_t r = 0; r < me; ++r) owner_ = owner_ && (pids[r] != pids[me] || machines[r] != machines[me]);
@@ -95,13 +90,7 @@ void Timeline::before(int64_t step) {
     comm_.barrier("timeline");
     on_ = true;
   }
-  Span whole;
-  whole.name = "step";
-  whole.rank = comm_.rank();
-  whole.thread = kStepTrack;
-  whole.bytes = step;  // its number
-  whole.begin_ns = now_ns();
-  whole_.push_back(whole);
+  whole_.push_back({step, trace_now_ns(), 0});
 }
 
 void Timeline::take() {
@@ -116,12 +105,10 @@ void Timeline::take() {
 
 bool Timeline::after(int64_t step) {
   if (!on_ || step < steps_.first || step > steps_.second) return false;
-  for (size_t i = 0; i < whole_.size(); ++i) {
-    if (whole_[i].bytes != step) continue;
-    whole_[i].end_ns = now_ns();
-    // Where two are under way, as on a GPU, a step begins when the one before ends.
-    if (i > 0) whole_[i].begin_ns = std::max(whole_[i].begin_ns, whole_[i - 1].end_ns);
-  }
+  // They end in order. Where two are under way, as on a GPU, a step begins when the one before ends.
+  const auto now = std::find_if(whole_.begin(), whole_.end(), [&](const Step& s) { return s.number == step; });
+  now->end_ns = trace_now_ns();
+  if (now != whole_.begin()) now->begin_ns = std::max(now->begin_ns, std::prev(now)->end_ns);
   if (step < steps_.second) {
     if (owner_) take();
     return false;
@@ -150,20 +137,19 @@ bool Timeline::after(int64_t step) {
 // One event a line; of exchanges also a line "#name rank thread begin end".
 std::string Timeline::events_of_rank() const {
   std::string out;
-  std::map<std::pair<int, int>, int64_t> threads;  // spans by rank and thread
-  const auto event = [&](const Span& s, const std::string& name, const std::string& more) {
-    out += "{\"ph\":\"X\",\"pid\":" + std::to_string(s.rank) + ",\"tid\":" + std::to_string(s.thread) +
-           ",\"name\":" + name + ",\"ts\":";
-    put_us(out, s.begin_ns - offset_ns_);
+  std::set<std::pair<int, int>> threads;  // rank and thread
+  const auto event = [&](int rank, int thread, int64_t begin_ns, int64_t end_ns, const std::string& name,
+                         const std::string& more) {
+    out += str("{\"ph\":\"X\",\"pid\":", rank, ",\"tid\":", thread, ",\"name\":", name, ",\"ts\":");
+    put_us(out, begin_ns - offset_ns_);
     out += ",\"dur\":";
-    put_us(out, s.end_ns - s.begin_ns);
+    put_us(out, end_ns - begin_ns);
     out += more + "}\n";
   };
-  const auto is_shown = [&](const Span& s) { return s.rank % every_ == 0; };
-  for (const Span& s : whole_)
-    if (is_shown(s)) event(s, json_text_of(str("step ", s.bytes)), ",\"cat\":\"step\"");
+  if (comm_.rank() % every_ == 0)
+    for (const Step& s : whole_)
+      event(comm_.rank(), kStepTrack, s.begin_ns, s.end_ns, json_text_of(str("step ", s.number)), ",\"cat\":\"step\"");
   for (const Span& s : spans_) {
-    if (!is_shown(s)) continue;
     std::string more = str(",\"cat\":\"",
                            s.range          ? "range"
                            : is_exchange(s) ? "exchange"
@@ -174,16 +160,16 @@ std::string Timeline::events_of_rank() const {
     if (s.backward) more += ",\"backward\":true";
     if (s.bytes > 0) more += ",\"bytes\":" + std::to_string(s.bytes);
     if (s.flops > 0) more += str(",\"flops\":", s.flops);
-    event(s, s.backward && !s.range ? json_text_of(str(s.name, " backward")) : quoted(s.name), more + "}");
-    ++threads[{s.rank, s.thread}];
+    event(s.rank, s.thread, s.begin_ns, s.end_ns,
+          s.backward && !s.range ? json_text_of(str(s.name, " backward")) : quoted(s.name), more + "}");
+    threads.emplace(s.rank, s.thread);
     if (!is_exchange(s)) continue;
     out += str("#", s.name, " ", s.rank, " ", s.thread, " ", s.begin_ns - offset_ns_, " ", s.end_ns - offset_ns_, "\n");
   }
-  for (const auto& [thread, _] : threads) {
-    const int owner = thread.first == comm_.rank() ? trace_thread() : -1;
-    out += str("{\"ph\":\"M\",\"pid\":", thread.first, ",\"tid\":", thread.second,
-               ",\"name\":\"thread_name\",\"args\":{\"name\":\"", thread.second == owner ? "compute" : "thread", " ",
-               thread.second, "\"}}\n");
+  for (const auto& [rank, thread] : threads) {
+    const bool own = rank == comm_.rank() && thread == trace_thread();
+    out += str("{\"ph\":\"M\",\"pid\":", rank, ",\"tid\":", thread, ",\"name\":\"thread_name\",\"args\":{\"name\":\"",
+               own ? "compute" : "thread", " ", thread, "\"}}\n");
   }
   return out;
 }

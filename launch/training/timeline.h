@@ -30,7 +30,10 @@ class Timeline {
 
  private:
   struct Exchange;
-  void measure_clocks();
+  struct Step {
+    int64_t number = 0, begin_ns = 0, end_ns = 0;
+  };
+  void measure_clocks(const std::vector<int>& machines);
   void take();
   std::string events_of_rank() const;
   std::string written(const std::vector<std::string>& events) const;
@@ -45,7 +48,7 @@ class Timeline {
   int64_t offset_ns_ = 0;  // by which this rank's clock is ahead of the file's, which begins with the first step
   int64_t lost_ = 0;       // spans that a ring no longer had, or that are beyond the budget
   std::vector<Span> spans_;
-  std::vector<Span> whole_;  // the steps
+  std::vector<Step> whole_;
 };
 
 }  // namespace lockstep

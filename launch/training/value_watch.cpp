@@ -1,25 +1,19 @@
 #include "launch/training/value_watch.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <sstream>
 
 #include "core/base/log.h"
 #include "core/base/name_pattern.h"
 #include "core/tensor/raw_ops.h"
+#include "launch/artifacts/text_table.h"
 
 namespace lockstep {
 namespace {
 
 // What follows the name in the keys of sums.
 constexpr const char *kGradient = "/grad", *kUpdate = "/update", *kWeight = "/weight";
-
-double six_digits(double value) {
-  if (value == 0 || !std::isfinite(value)) return value;
-  const double scale = std::pow(10, 5 - std::floor(std::log10(std::abs(value))));
-  return std::isfinite(scale) && scale > 0 ? std::round(value * scale) / scale : value;
-}
 
 std::vector<float> host_values(const Tensor& t) {
   return raw::cast(raw::contiguous(t.detach()), DType::kFloat32).to_vector<float>();
@@ -148,7 +142,9 @@ ValueWatch::Values ValueWatch::values_of(const std::map<Key, Sums>& all, int64_t
   const auto warn = [&](const std::string& name, const std::string& what) {
     if (warned_.insert(name + what).second) log_warning(str("step ", step, ": ", name, ": ", what, " (train.watch)"));
   };
-  const auto put = [&](const std::string& key, double value) { out.emplace_back("watch/" + key, six_digits(value)); };
+  const auto put = [&](const std::string& key, double value) {
+    out.emplace_back("watch/" + key, significant(value, 6));
+  };
   for (const auto& [name, s] : by_name) {
     const auto is = [&, &name = name](const char* end) { return name.ends_with(end); };
     if (is(kUpdate)) continue;
