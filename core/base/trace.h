@@ -93,8 +93,7 @@ class TraceOp {
 
 const char* lasting_name(std::string_view name);  // the same characters, which stay as long as the program
 
-// Says to which module belongs what the calling thread does meanwhile, where tracing is on. An empty name changes
-// nothing.
+// Where tracing is on: the spans of the calling thread meanwhile belong to this module. An empty name changes nothing.
 class TraceModule {
  public:
   explicit TraceModule(std::string_view name) : before_(trace_owner.module) {

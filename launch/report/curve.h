@@ -1,5 +1,5 @@
-// Curve, RankTimes: what a report shows of many steps in a bounded number of points. They take values one after the
-// other, however many come, and hold neighbours together as they fill. Plain values.
+// Curve, RankTimes: what a report shows of any number of steps, in a bounded number of points. Values are added in the
+// order of the steps; once the bound is reached, neighbouring ones are merged. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace lockstep {
 
-// One metric over the steps. Of neighbouring values that are held together the least and the greatest stay, each at its
-// own step: a spike of one step among a million is still there.
+// One metric over the steps. A group of merged values keeps the least and the greatest of them, each with its own step,
+// so that a spike of one step among a million stays visible.
 class Curve {
  public:
-  // At most `most` groups of neighbours, each of at most two points; at least 2.
+  // `most`: groups, at least 2; a group gives at most three points.
   explicit Curve(size_t most) : most_(most) {}
   // Steps do not decrease. A value that is not finite is a point, too.
   void add(int64_t step, double value);
@@ -48,15 +48,15 @@ class Curve {
   std::vector<Group> groups_;
 };
 
-// The time that each rank computed in each step, in milliseconds: means and greatest of neighbouring steps, in columns.
+// The time that each rank computed in each step, in milliseconds, as means over neighbouring steps: a column each.
 class RankTimes {
  public:
   explicit RankTimes(size_t most_columns) : most_(most_columns) {}
   void add(int64_t step, const std::vector<double>& ms);  // by rank; another number of ranks begins a column
   // {"s":[first step of each column],"mean":[[ms by rank] of each column]}
   std::string json() const;
-  // A rank that took at least a tenth longer than the median rank in most columns, by a tenth or more in all;
-  // -1: none. `times`: how much longer.
+  // The rank that took a tenth longer than the median rank (of two ranks: than the other) over all steps, and in
+  // columns of at least half of them; -1 if there is none. `times`: its time by that of the median rank.
   int straggler(double* times) const;
   bool empty() const { return columns_.empty(); }
 

@@ -20,8 +20,8 @@ class ValueWatch {
   using Values = std::vector<std::pair<std::string, double>>;
 
   // Modules and parameters whose dotted names match a pattern, in steps that are multiples of `every`. Throws
-  // ExitCode::kConfig naming the pattern that matches none. `counts`: whether this rank's slots count, of those of its
-  // replicas.
+  // ExitCode::kConfig naming the pattern that matches none. `counts`: whether this rank's slots are counted: of ranks
+  // that hold the same slices, one must be.
   ValueWatch(const std::vector<std::string>& patterns, int64_t every, Module& model, Communicator& comm, bool counts);
 
   bool is_due(int64_t step) const { return step % every_ == 0; }
