@@ -18,6 +18,7 @@
 #include "core/base/partition.h"
 #include "core/device/block_pool.h"
 #include "core/device/context.h"
+#include "core/device/memory_ledger.h"
 
 namespace lockstep {
 namespace {
@@ -30,20 +31,6 @@ constexpr bool kCaching = true;
 #endif
 
 int64_t rounded(int64_t bytes) { return round_up(bytes > 0 ? bytes : 1, Pool::kAlign); }
-
-void count_in(AllocatorStats& s, int64_t bytes, MemoryUse use) {
-  const auto i = static_cast<size_t>(use);
-  s.peak_by_use[i] = std::max(s.peak_by_use[i], s.by_use[i] += bytes);
-  s.peak_bytes = std::max(s.peak_bytes, s.bytes_in_use += bytes);
-}
-void count_out(AllocatorStats& s, int64_t bytes, MemoryUse use) {
-  s.by_use[static_cast<size_t>(use)] -= bytes;
-  s.bytes_in_use -= bytes;
-}
-void restart_peak(AllocatorStats& s) {
-  s.peak_bytes = s.bytes_in_use;
-  s.peak_by_use = s.by_use;
-}
 
 class HostSource final : public Source {
  public:
@@ -97,16 +84,24 @@ class Memory {
 
   AllocatorStats stats() {
     std::lock_guard lock(mutex_);
-    return stats_;
+    return ledger_.stats();
   }
   void reset_peak() {
     std::lock_guard lock(mutex_);
-    restart_peak(stats_);
+    ledger_.restart_peak();
+  }
+  template <class Look>
+  auto look(const Look& look_at) {
+    std::lock_guard lock(mutex_);
+    return look_at(ledger_);
   }
 
  protected:
+  using Owner = MemoryLedger::Owner;
+  Owner owner_of(MemoryUse use) { return ledger_.owner_of(use, context().memory_for); }
+
   std::mutex mutex_;
-  AllocatorStats stats_;
+  MemoryLedger ledger_;
 };
 
 class Arena : public Memory {
@@ -116,13 +111,14 @@ class Arena : public Memory {
   void* allocate(int64_t bytes, MemoryUse use) override {
     bytes = rounded(bytes);
     std::unique_lock lock(mutex_);
-    char* data = find(bytes, use, lock);
+    const Owner owner = owner_of(use);
+    char* data = find(bytes, owner, lock);
     if (!data && !context().recording) {
       give_back_unused(lock);
-      data = find(bytes, use, lock);
+      data = find(bytes, owner, lock);
     }
     if (!data) out_of_memory(bytes, use);
-    count_in(stats_, bytes, use);
+    ledger_.count_in(bytes, owner);
     return data;
   }
 
@@ -130,7 +126,7 @@ class Arena : public Memory {
     if (!data) return;
     std::lock_guard lock(mutex_);
     auto it = blocks_.find(static_cast<char*>(data));
-    count_out(stats_, it->second.size, it->second.use);
+    ledger_.count_out(it->second.size, it->second.owner);
     free_block(it->first, it->second);
   }
 
@@ -144,18 +140,19 @@ class Arena : public Memory {
       lock.lock();
     }
     if (!data) return nullptr;
-    blocks_[static_cast<char*>(data)] = {bytes, false, use, 0, nullptr, nullptr, nullptr};
-    ++stats_.system_allocations;
-    stats_.bytes_reserved += bytes;
-    count_in(stats_, bytes, use);
+    const Owner owner = owner_of(use);
+    blocks_[static_cast<char*>(data)] = {bytes, false, owner, 0, nullptr, nullptr, nullptr};
+    ++ledger_.stats().system_allocations;
+    ledger_.stats().bytes_reserved += bytes;
+    ledger_.count_in(bytes, owner);
     return data;
   }
 
   void forget(void* data) override {
     std::lock_guard lock(mutex_);
     auto it = blocks_.find(static_cast<char*>(data));
-    stats_.bytes_reserved -= it->second.size;
-    count_out(stats_, it->second.size, it->second.use);
+    ledger_.stats().bytes_reserved -= it->second.size;
+    ledger_.count_out(it->second.size, it->second.owner);
     blocks_.erase(it);
   }
 
@@ -165,9 +162,9 @@ class Arena : public Memory {
   }
 
  protected:
-  virtual char* find(int64_t bytes, MemoryUse use, std::unique_lock<std::mutex>& lock) {
-    if (!kCaching) return system_block(bytes, use);
-    return pool_.take(bytes, use, lock);
+  virtual char* find(int64_t bytes, Owner owner, std::unique_lock<std::mutex>& lock) {
+    if (!kCaching) return system_block(bytes, owner);
+    return pool_.take(bytes, owner, lock);
   }
   virtual void wait_for_held() {}  // until what this thread has freed may be used again
   virtual void trim() {}           // gives segments that nobody uses back to the source
@@ -180,7 +177,7 @@ class Arena : public Memory {
   const Device device_;
   const std::unique_ptr<Source> source_;
   Blocks blocks_;
-  Pool pool_{blocks_, *source_, stats_};
+  Pool pool_{blocks_, *source_, ledger_.stats()};
 
  private:
   void give_back_unused(std::unique_lock<std::mutex>& lock) {
@@ -193,21 +190,22 @@ class Arena : public Memory {
   [[noreturn]] void out_of_memory(int64_t bytes, MemoryUse use) const {
     const bool gpu = device_.type == DeviceType::kCuda;
     const std::string_view whom = context().memory_for;
-    BytesByUse held = stats_.by_use;
+    const AllocatorStats& stats = ledger_.stats();
+    BytesByUse held = stats.by_use;
     held[static_cast<size_t>(use)] += bytes;
-    throw OutOfMemory(
-        ExitCode::kDevice,
-        str("out of memory", gpu || device_.type == DeviceType::kPinned ? str(" on ", device_) : "", ": ", bytes,
-            " bytes asked for (", use, whom.empty() ? "" : " of ", whom, "), ", stats_.bytes_in_use, " in use (",
-            census_text(stats_.by_use), "), ", stats_.bytes_reserved, " reserved", source_->rest_text()),
-        held);
+    throw OutOfMemory(ExitCode::kDevice,
+                      str("out of memory", gpu || device_.type == DeviceType::kPinned ? str(" on ", device_) : "", ": ",
+                          bytes, " bytes asked for (", use, whom.empty() ? "" : " of ", whom, "), ", stats.bytes_in_use,
+                          " in use (", census_text(stats.by_use), "), by module ", shares_text(ledger_.held()), ", ",
+                          stats.bytes_reserved, " reserved", source_->rest_text()),
+                      held);
   }
 
-  char* system_block(int64_t bytes, MemoryUse use) {
+  char* system_block(int64_t bytes, Owner owner) {
     char* data = static_cast<char*>(std::aligned_alloc(static_cast<size_t>(Pool::kAlign), static_cast<size_t>(bytes)));
     if (!data) return nullptr;
-    blocks_[data] = {bytes, false, use, 0, nullptr, nullptr, nullptr};
-    ++stats_.system_allocations;
+    blocks_[data] = {bytes, false, owner, 0, nullptr, nullptr, nullptr};
+    ++ledger_.stats().system_allocations;
     return data;
   }
 };
@@ -300,11 +298,11 @@ class GpuArena final : public QueuedArena {
     return now && now->device() == device_ ? now : nullptr;
   }
 
-  char* find(int64_t bytes, MemoryUse use, std::unique_lock<std::mutex>& lock) override {
+  char* find(int64_t bytes, Owner owner, std::unique_lock<std::mutex>& lock) override {
     Stream* now = here();
     Pool& pool = pool_of(now ? now->device_queue() : nullptr);
     if (!pool.fits(bytes)) take_back();  // asking the driver about each event costs more than the rest
-    return pool.take(bytes, use, lock);
+    return pool.take(bytes, owner, lock);
   }
   void trim() override {
     take_back();
@@ -325,7 +323,7 @@ class GpuArena final : public QueuedArena {
       idle_.push_back(std::move(it->second));
       pools_.erase(it);
     }
-    if (idle_.empty()) idle_.push_back(std::make_unique<Pool>(blocks_, *source_, stats_));
+    if (idle_.empty()) idle_.push_back(std::make_unique<Pool>(blocks_, *source_, ledger_.stats()));
     auto& pool = pools_[key] = std::move(idle_.back());
     idle_.pop_back();
     return *pool;
@@ -359,9 +357,9 @@ class PinnedArena final : public QueuedArena {
   explicit PinnedArena(int index) : QueuedArena({DeviceType::kPinned, index}, std::make_unique<PinnedSource>(index)) {}
 
  private:
-  char* find(int64_t bytes, MemoryUse use, std::unique_lock<std::mutex>& lock) override {
+  char* find(int64_t bytes, Owner owner, std::unique_lock<std::mutex>& lock) override {
     if (!pool_.fits(bytes)) take_back();
-    return pool_.take(bytes, use, lock);
+    return pool_.take(bytes, owner, lock);
   }
   void free_block(char* data, const Block& block) override {
     Stream* now = context().stream;
@@ -380,22 +378,23 @@ class Counter final : public Memory {
     // Not one address of them is ever mapped (it is no canonical one on any 64-bit machine), nor given out twice.
     void* data = reinterpret_cast<void*>(next_);
     next_ += static_cast<uintptr_t>(bytes);
-    blocks_[data] = {bytes, use};
-    count_in(stats_, bytes, use);
+    const Owner owner = owner_of(use);
+    blocks_[data] = {bytes, owner};
+    ledger_.count_in(bytes, owner);
     return data;
   }
   void release(void* data) override {
     if (!data) return;
     std::lock_guard lock(mutex_);
     auto it = blocks_.find(data);
-    count_out(stats_, it->second.first, it->second.second);
+    ledger_.count_out(it->second.first, it->second.second);
     blocks_.erase(it);
   }
   void* take_from(const std::function<void*()>&, int64_t, MemoryUse) override { return nullptr; }
   void forget(void*) override {}
 
  private:
-  std::unordered_map<void*, std::pair<int64_t, MemoryUse>> blocks_;
+  std::unordered_map<void*, std::pair<int64_t, Owner>> blocks_;
   uintptr_t next_ = uintptr_t(1) << 60;
 };
 
@@ -443,6 +442,21 @@ void forget_bytes(void* data, const Device& device) noexcept { memory_of(device)
 void trim_memory(const Device& device) { memory_of(device).trim_now(); }
 AllocatorStats allocator_stats(const Device& device) { return memory_of(device).stats(); }
 void reset_peak_bytes(const Device& device) { memory_of(device).reset_peak(); }
+MemoryPeak memory_peak(const Device& device) {
+  return memory_of(device).look([](const MemoryLedger& ledger) { return ledger.peak(); });
+}
+MemoryPeak take_memory_peak(const Device& device) {
+  return memory_of(device).look([](MemoryLedger& ledger) { return ledger.take_peak(); });
+}
+std::vector<MemorySample> take_memory_samples(const Device& device) {
+  return memory_of(device).look([](MemoryLedger& ledger) { return ledger.take_samples(); });
+}
+WithoutMemoryPeak::WithoutMemoryPeak(const Device& device) : device_(device) {
+  memory_of(device_).look([](MemoryLedger& ledger) { ledger.pause(1); });
+}
+WithoutMemoryPeak::~WithoutMemoryPeak() {
+  memory_of(device_).look([](MemoryLedger& ledger) { ledger.pause(-1); });
+}
 
 void free_graph_memory(const void* graph, const Device& device) {
   for (const Device& d : {device, host_memory_of(device)}) static_cast<QueuedArena&>(memory_of(d)).end_graph(graph);

@@ -7,7 +7,7 @@ namespace {
 constexpr int64_t kSegment = int64_t(64) << 20;
 }  // namespace
 
-char* Pool::take(int64_t bytes, MemoryUse use, std::unique_lock<std::mutex>& lock) {
+char* Pool::take(int64_t bytes, uint32_t owner, std::unique_lock<std::mutex>& lock) {
   auto fit = free_.lower_bound({bytes, 0, nullptr});
   while (fit == free_.end()) {  // another may be faster to take what grew
     if (!grow(bytes, lock)) return nullptr;
@@ -17,10 +17,10 @@ char* Pool::take(int64_t bytes, MemoryUse use, std::unique_lock<std::mutex>& loc
   free_.erase(fit);
   Block& block = blocks_[data];
   block.free = false;
-  block.use = use;
+  block.owner = owner;
   if (block.size - bytes >= kAlign) {
     char* rest = data + bytes;
-    Block tail{block.size - bytes, false, use, 0, data, block.next, this};
+    Block tail{block.size - bytes, false, owner, 0, data, block.next, this};
     if (block.next) blocks_[block.next].previous = rest;
     block.next = rest;
     block.size = bytes;
@@ -80,7 +80,7 @@ bool Pool::grow(int64_t bytes, std::unique_lock<std::mutex>& lock) {
   if (!data) return false;
   ++stats_.system_allocations;
   stats_.bytes_reserved += size;
-  give(data, {size, false, MemoryUse::kActivations, 0, nullptr, nullptr, this});
+  give(data, {size, false, 0, 0, nullptr, nullptr, this});
   return true;
 }
 

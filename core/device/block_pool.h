@@ -18,7 +18,7 @@ class Pool;
 struct Block {
   int64_t size;
   bool free;
-  MemoryUse use;
+  uint32_t owner;     // MemoryLedger::Owner
   uint64_t freed_at;  // the newest of equal blocks is taken first: it is still in cache
   char* previous;     // neighbours within the segment; null at its ends
   char* next;
@@ -47,7 +47,7 @@ class Pool {
 
   // `bytes`: a multiple of kAlign. Null if the source ran out. `lock` guards the pool; it is released while the source
   // allocates, which may take long (pinning a gigabyte takes a second).
-  char* take(int64_t bytes, MemoryUse use, std::unique_lock<std::mutex>& lock);
+  char* take(int64_t bytes, uint32_t owner, std::unique_lock<std::mutex>& lock);
   bool fits(int64_t bytes) const { return free_.lower_bound({bytes, 0, nullptr}) != free_.end(); }
   void give(char* data, Block block);
   void trim();  // returns unused segments to the source

@@ -74,6 +74,14 @@ std::string table(const std::vector<StepPlan>& plans) {
   return text_table(rows);
 }
 
+std::string explained_peaks(const std::vector<StepPlan>& plans) {
+  std::string out = "\nWhat a rank holds at the peak:\n";
+  for (const StepPlan& p : plans)
+    out += str("  ", to_text(p.level), plans.size() > 4 ? str(" in groups of ", p.group) : "", ": ", peak_text(p.peak),
+               "\n");
+  return out;
+}
+
 // What the commands below plan in the place of the run, whose configuration has these overrides as well.
 std::unique_ptr<Settings> changed_settings(const App& app, const Arguments& a, const Settings& settings, int ranks,
                                            const std::vector<std::string>& changes) {
@@ -302,6 +310,7 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
       line.emplace_back("checkpoint_copy_bytes", p.copy);
       if (p.in_memory > 0) line.emplace_back("recovery_bytes", p.in_memory);
       line.emplace_back("gradient_copy_bytes", p.gradient);
+      line.emplace_back("peak", JsonText{json_line(peak_json(p.peak))});
       if (limit > 0) line.emplace_back("fits", fits(p, *settings, limit));
       if (!times.empty()) {
         const StepTime& t = times[static_cast<size_t>(&p - plans.data())];
@@ -318,6 +327,7 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
                 settings->train.length.empty() ? "" : ", ",
                 settings->train.length.empty() ? "" : length_text(*settings),
                 "; memory of rank 0, the most that a rank sends\n\n", table(plans)));
+  print_out(explained_peaks(plans));
   if (!times.empty()) print_out(str("\n", times_text(plans, times, settings->batch.global)));
   print_out(explained_gradients(app, a, *settings, data, ranks, machine_ranks, plans[0]));
   if (limit > 0) print_out(judged(app, a, *settings, data, ranks, machine_ranks, limit, plans));

@@ -80,6 +80,7 @@ struct ProfileOptions {
   static constexpr int64_t kMostSteps = 100;
   std::string steps;  // "10-13", "10"; empty: none
   int64_t ranks = 16;
+  bool memory = false;
 
   // First and last step, from 1; {0, -1} for none. Throws ExitCode::kConfig for what is no range.
   std::pair<int64_t, int64_t> range() const;

@@ -199,7 +199,12 @@ std::vector<Field> fields(ProfileOptions& o) {
             "steps whose timeline is written to run.dir/profile, such as 10-13: what every rank and thread did and "
             "when; empty: none")
           .without_effect_on_math(),
-      field("ranks", o.ranks, "of at most so many ranks, evenly spread").with_range(1, 4096).without_effect_on_math()};
+      field("ranks", o.ranks, "of at most so many ranks, evenly spread").with_range(1, 4096).without_effect_on_math(),
+      field(
+          "memory", o.memory,
+          "writes what held rank 0's memory when it was most, by use and module, to run.dir/profile/memory.jsonl, for "
+          "each step whose peak differs, and names the largest in the log")
+          .without_effect_on_math()};
 }
 std::pair<int64_t, int64_t> ProfileOptions::range() const {
   if (steps.empty()) return {0, -1};

@@ -406,6 +406,7 @@
         const parts = Object.entries(r.about.memory).filter(([k, v]) => k !== 'peak' && v > 0).sort((a, b) => b[1] - a[1]);
         return [r.label, bytes(r.about.memory.peak), bar(parts, bytes)];
       }), [1]));
+      for (const r of held) if (r.about.peak && r.about.peak.peak > 0) s.append(flames(r));
     }
     const good = runs.filter(r => (r.goodput || {}).wall > 0);
     if (good.length) {
@@ -418,6 +419,52 @@
       }), [1, 2, 3]));
       for (const r of good) s.append(timeline(r));
     }
+  }
+
+  // What was held at the peak of memory: uses, and within each the modules as a tree, a row a level. A click or Enter
+  // makes one part the whole width, on the first row what is around it.
+  function flames(r) {
+    const peak = r.about.peak, uses = [];
+    const root = {name: 'all', full: 'all', bytes: 0, parts: new Map()};
+    for (const share of peak.shares || []) {
+      const use = String(share.use), whom = String(share.whom || '');
+      if (!uses.includes(use)) uses.push(use);
+      // The name of a bucket, which has spaces, is one part.
+      const path = [use, ...(whom.includes(' ') ? [whom] : whom.split('.').filter(p => p))];
+      let at = root;
+      at.bytes += share.bytes;
+      path.forEach((name, depth) => {
+        if (!at.parts.has(name)) at.parts.set(name, {name, full: depth ? path.slice(1, depth + 1).join('.') : name, use, bytes: 0, parts: new Map(), above: at});
+        at = at.parts.get(name);
+        at.bytes += share.bytes;
+      });
+    }
+    const box = make('div', {class: 'flames', role: 'group', 'aria-label': `memory of ${r.label} at its peak, by use and module`});
+    const show = (top, focus) => {
+      const rows = [];
+      const place = (node, left, depth) => {
+        (rows[depth] = rows[depth] || []).push([node, left]);
+        let x = left;
+        for (const part of [...node.parts.values()].sort((a, b) => b.bytes - a.bytes)) {
+          if (part.bytes / top.bytes > 0.002) place(part, x, depth + 1);
+          x += part.bytes / top.bytes;
+        }
+      };
+      place(top, 0, 0);
+      box.replaceChildren(...rows.map(row => make('div', {class: 'row'}, ...row.map(([node, left]) => {
+        const label = `${node.use && node.name !== node.use ? node.use + ' of ' : ''}${node.full}: ${bytes(node.bytes)}, ${(100 * node.bytes / root.bytes).toFixed(1)}%`;
+        const b = make('button', {type: 'button', title: label, 'aria-label': label}, node.name);
+        b.style.left = 100 * left + '%';
+        b.style.width = 100 * node.bytes / top.bytes + '%';
+        b.style.background = node.use ? colorOf(uses.indexOf(node.use)) : 'var(--faint)';
+        b.addEventListener('click', () => show(node === top && node.above ? node.above : node, true));
+        return b;
+      }))));
+      if (focus) box.querySelector('button').focus();
+    };
+    show(root);
+    const where = [peak.op && `in the ${peak.backward ? 'backward' : 'forward'} pass`, peak.whom && `of ${peak.whom}`, peak.op && `(${peak.op})`].filter(p => p).join(' ');
+    return make('div', {}, make('h3', {}, r.label), make('p', {class: 'note'}, `At the peak of all, ${bytes(peak.peak)}${where ? ', ' + where : ''}. A click makes a part the whole width; another on it goes back.`), box);
   }
 
   // Attempts, checkpoints, the failure and warnings on the time axis.

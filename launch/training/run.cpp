@@ -248,7 +248,7 @@ void Run::observe(const RunStart& options, const std::vector<int>& machines) {
   const bool none_left = trainer_.steps_done() > 0 && trainer_.steps_done() >= settings_.train.steps;
   if (!none_left) begin_attempt(settings_.run.dir, trainer_.steps_done(), comm_.size());
   for (const MakeObserver& make : options.observers)
-    observers_.push_back(make({settings_, trainer_, *dir_, comm_.size(), machines}));
+    if (auto made = make({settings_, trainer_, *dir_, comm_.size(), machines})) observers_.push_back(std::move(made));
   if (none_left) return say_nothing_is_left();
   log_info(str(
       "training ", settings_.model_name, ", ", short_number(static_cast<double>(trainer_.parameter_count())),
@@ -328,9 +328,12 @@ bool Run::trace_is_asked() {
 void Run::make_timeline(int64_t first, int64_t last) {
   const bool on_cpu = !current_stream().device_queue();
   comm_.barrier("limits");  // measured by all ranks at the same time, as they share the machine in a step
-  const MachineLimits limits = on_cpu ? measure_limits() : MachineLimits{};
-  comm_.barrier("limits");
-  if (trainer_.steps_done() == 0) reset_peak_of_run();  // later ones would forget the run's own peak
+  MachineLimits limits;
+  if (on_cpu) {
+    const WithoutMemoryPeak not_counted(current_device());
+    limits = measure_limits();
+    comm_.barrier("limits");
+  }
   timeline_ =
       std::make_unique<Timeline>(comm_, std::pair(first, last), settings_.profile.ranks,
                                  str(RunPaths{settings_.run.dir}.profile(), "/steps-", first, "-", last, ".json"),

@@ -26,7 +26,8 @@ struct RunStart {
   int64_t at_most = -1;  // a resumed run goes on from no later step; negative: from any
   int64_t attempt = 1;   // attempt_of_job()
   int64_t until = -1;  // end after this step, saved and measured, as one step of a run of train.steps; negative: go on
-  std::vector<MakeObserver> observers = {metrics_observer, tensorboard_observer, about_observer, spike_observer};
+  std::vector<MakeObserver> observers = {metrics_observer, tensorboard_observer, about_observer, spike_observer,
+                                         memory_observer};
 };
 
 class Run {

@@ -54,6 +54,7 @@ class AboutObserver final : public RunObserver {
     // Of an earlier attempt, until this one has its own.
     const auto before = parse_json_object(read_head(path_, 8 << 20));
     if (const JsonValue* memory = before ? find_member(*before, "memory") : nullptr) memory_ = *memory;
+    if (const JsonValue* peak = before ? find_member(*before, "peak") : nullptr) peak_ = *peak;
     write();
   }
 
@@ -72,9 +73,11 @@ class AboutObserver final : public RunObserver {
         memory.emplace_back(std::string(to_text(static_cast<MemoryUse>(use))),
                             stats.peak_of(static_cast<MemoryUse>(use)));
       memory_ = JsonText{json_line(memory)};
+      peak_ = JsonText{json_line(peak_json(memory_peak(current_device())))};
     }
     JsonObject all = about_;
     if (memory_) all.emplace_back("memory", *memory_);
+    if (peak_) all.emplace_back("peak", *peak_);
     try {
       replace_file(path_, json_line(all) + "\n");
     } catch (const Error& e) {
@@ -84,7 +87,7 @@ class AboutObserver final : public RunObserver {
 
   const std::string path_;
   const JsonObject about_;
-  std::optional<JsonValue> memory_;
+  std::optional<JsonValue> memory_, peak_;
   int64_t steps_ = 0;
 };
 

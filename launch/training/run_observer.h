@@ -41,6 +41,7 @@ using MakeObserver = std::function<std::unique_ptr<RunObserver>(const RunView& r
 std::unique_ptr<RunObserver> metrics_observer(const RunView& run);      // metrics.jsonl
 std::unique_ptr<RunObserver> tensorboard_observer(const RunView& run);  // tensorboard/
 std::unique_ptr<RunObserver> about_observer(const RunView& run);        // about.json: what the run is made of
+std::unique_ptr<RunObserver> memory_observer(const RunView& run);       // profile.memory; null without
 std::unique_ptr<RunObserver> spike_observer(const RunView& run);        // names in the log what jumps
 
 }  // namespace lockstep

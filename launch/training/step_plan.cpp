@@ -72,6 +72,7 @@ void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks, 
   plan.copy = std::max(plan.copy, copy);
   if (rank != 0) return;
   plan.stats = allocator_stats(device);
+  plan.peak = memory_peak(device);
   for (const StateEntry& e : trainer.state()) {
     const int64_t bytes = e.region.shape.numel() * size_of(DType::kFloat32);
     plan.checkpoint += bytes;

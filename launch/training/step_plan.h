@@ -7,6 +7,7 @@
 
 #include "comm/plan_comm.h"
 #include "core/device/allocator.h"
+#include "core/device/memory_peak.h"
 #include "launch/training/shared_data.h"
 #include "launch/training/trainer.h"
 
@@ -16,6 +17,7 @@ struct StepPlan {
   ShardLevel level = ShardLevel::kNone;
   int group = 1;         // ranks that share one copy of the state
   AllocatorStats stats;  // of rank 0
+  MemoryPeak peak;       // of rank 0
   int64_t wire = 0;      // the most bytes that a planned rank sends in a step
   int64_t copy = 0;      // the most bytes that a planned rank saves; a copy stays in host memory from the first save on
   int64_t in_memory = 0;   // the most bytes of host memory that a planned rank writes with recovery.from: memory

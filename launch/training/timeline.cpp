@@ -13,6 +13,7 @@
 
 #include "core/base/log.h"
 #include "core/base/median.h"
+#include "core/device/context.h"
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/machine_parts.h"
 
@@ -86,7 +87,10 @@ void Timeline::before(int64_t step) {
     const auto me = static_cast<size_t>(comm_.rank());
     owner_ = true;
     for (size_t r = 0; r < me; ++r) owner_ = owner_ && (pids[r] != pids[me] || machines[r] != machines[me]);
-    if (owner_) start_trace();
+    if (owner_) {
+      take_memory_samples(current_device());
+      start_trace();
+    }
     comm_.barrier("timeline");
     on_ = true;
   }
@@ -101,6 +105,8 @@ void Timeline::take() {
     if (spans_.size() < kMostSpans) spans_.push_back(s);
     else ++lost_;
   }
+  const auto samples = take_memory_samples(current_device());
+  if (comm_.rank() % every_ == 0) samples_.insert(samples_.end(), samples.begin(), samples.end());
 }
 
 bool Timeline::after(int64_t step) {
@@ -123,6 +129,7 @@ bool Timeline::after(int64_t step) {
   if (lost_ > 0)
     log_warning(str("the timeline lacks ", lost_, " spans: there were more than it keeps; take fewer steps"));
   spans_.clear();
+  samples_.clear();
   if (comm_.rank() != 0) return true;
   try {
     make_folder(std::filesystem::path(path_).parent_path().string());
@@ -165,6 +172,14 @@ std::string Timeline::events_of_rank() const {
     threads.emplace(s.rank, s.thread);
     if (!is_exchange(s)) continue;
     out += str("#", s.name, " ", s.rank, " ", s.thread, " ", s.begin_ns - offset_ns_, " ", s.end_ns - offset_ns_, "\n");
+  }
+  for (const MemorySample& m : samples_) {
+    out += str("{\"ph\":\"C\",\"pid\":", comm_.rank(), ",\"name\":\"memory\",\"ts\":");
+    put_us(out, m.time_ns - offset_ns_);
+    out += ",\"args\":{";
+    for (int use = 0; use < kMemoryUses; ++use)
+      out += str(use ? ",\"" : "\"", static_cast<MemoryUse>(use), "\":", m.by_use[static_cast<size_t>(use)]);
+    out += "}}\n";
   }
   for (const auto& [rank, thread] : threads) {
     const bool own = rank == comm_.rank() && thread == trace_thread();

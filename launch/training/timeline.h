@@ -1,7 +1,8 @@
 // Timeline: what every thread of every rank did in some steps, and when, as a file that Perfetto (ui.perfetto.dev) and
 // chrome://tracing open; `lockstep profile summary` reads it, too. The format: "Trace Event Format" (Google, 2016),
-// complete events ("X") with times in microseconds, pid = rank, flow events ("s", "f") from the rank that came last to
-// an exchange to those that waited for it. Owned by the Run; borrows the communicator.
+// complete events ("X") with times in microseconds, pid = rank, counters ("C") of the memory that a process holds, flow
+// events ("s", "f") from the rank that came last to an exchange to those that waited for it. Owned by the Run; borrows
+// the communicator.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 #include "comm/communicator.h"
 #include "core/base/trace.h"
+#include "core/device/memory_peak.h"
 #include "core/io/json.h"
 
 namespace lockstep {
@@ -48,6 +50,7 @@ class Timeline {
   int64_t offset_ns_ = 0;  // by which this rank's clock is ahead of the file's, which begins with the first step
   int64_t lost_ = 0;       // spans that a ring no longer had, or that are beyond the budget
   std::vector<Span> spans_;
+  std::vector<MemorySample> samples_;  // of the process's memory
   std::vector<Step> whole_;
 };
 

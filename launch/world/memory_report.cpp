@@ -64,6 +64,26 @@ void reset_peak_of_run() {
   if (here.type == DeviceType::kCuda) reset_peak_bytes(host_memory_of(here));
 }
 
+JsonObject peak_json(const MemoryPeak& peak) {
+  constexpr int64_t kLeast = 5000;
+  std::vector<JsonObject> shares;
+  BytesByUse rest{};
+  const auto add = [&](MemoryUse use, const std::string& whom, int64_t bytes) {
+    shares.push_back({{"use", std::string(to_text(use))}, {"whom", whom}, {"bytes", bytes}});
+  };
+  for (const MemoryShare& s : peak.shares) {
+    if (s.bytes * kLeast >= peak.bytes && !s.whom.empty()) add(s.use, s.whom, s.bytes);
+    else rest[static_cast<size_t>(s.use)] += s.bytes;
+  }
+  for (size_t use = 0; use < rest.size(); ++use)
+    if (rest[use] > 0) add(static_cast<MemoryUse>(use), "", rest[use]);
+  return {{"peak", peak.bytes},
+          {"whom", peak.whom},
+          {"op", peak.op},
+          {"backward", peak.backward},
+          {"shares", json_array(shares)}};
+}
+
 int64_t peak_resident_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/device/allocator.h"
+#include "core/device/memory_peak.h"
 #include "core/io/json.h"
 
 namespace lockstep {
@@ -20,6 +21,9 @@ void reset_peak_of_run();
 // Adds the peak memory since reset_peak_of_run(), in bytes: peak_bytes (device_peak), the peak of each use, such as
 // parameters_bytes, and wire_bytes, sent in a step.
 void add_memory(JsonObject& line, const AllocatorStats& stats, int64_t wire_bytes);
+// {"peak":bytes,"whom":"blocks.7","op":"matmul","backward":true,"shares":[{"use":"activations","whom":"blocks.0","bytes":
+// 4096}, ...]}: shares below 1/5000 of the peak are added up by use, without a name.
+JsonObject peak_json(const MemoryPeak& peak);
 // The peak in bytes without memory that stays on the host, and without the kernels' scratch memory, which a plan cannot
 // know.
 int64_t device_peak(const AllocatorStats& stats);

@@ -9,6 +9,9 @@
 #include <vector>
 
 #include "core/base/philox.h"
+#include "core/base/trace.h"
+#include "core/device/context.h"
+#include "core/device/memory_peak.h"
 #include "core/models/gpt.h"
 #include "core/ops/ops.h"
 #include "tests/support/sanitized.h"
@@ -85,6 +88,119 @@ TEST(Allocator, PeakIsTheMostInUseSinceItWasReset) {
   EXPECT_EQ(allocator_stats().peak_bytes, base);
 }
 
+const MemoryShare* share_of(const MemoryPeak& peak, MemoryUse use, const std::string& whom) {
+  for (const MemoryShare& s : peak.shares)
+    if (s.use == use && s.whom == whom) return &s;
+  return nullptr;
+}
+int64_t sum_of(const MemoryPeak& peak) {
+  int64_t sum = 0;
+  for (const MemoryShare& s : peak.shares) sum += s.bytes;
+  return sum;
+}
+
+TEST(Allocator, ThePeakKeepsWhatWasHeldThen) {
+  const int64_t mb = 1 << 20;
+  reset_peak_bytes();
+  take_memory_peak();
+  std::string name = "blocks.1.up";
+  const auto held_for = [&](const char* whom, int64_t bytes, MemoryUse use = MemoryUse::kActivations) {
+    const WithMemoryFor named(whom);
+    return allocate_bytes(bytes, {}, use);
+  };
+  void *first, *inner;
+  {
+    const WithMemoryFor named(name);
+    first = allocate_bytes(3 * mb);
+  }
+  name = "overwritten";  // names are copied
+  void* weights = held_for("head", 2 * mb, MemoryUse::kParameters);
+  {
+    const TraceOp op("matmul", true);
+    inner = held_for("blocks.2.up", 4 * mb);
+  }
+  MemoryPeak peak = memory_peak();
+  EXPECT_EQ(peak.bytes, allocator_stats().peak_bytes);
+  free_bytes(inner);
+  free_bytes(first);
+  void* late = held_for("late", mb);  // below the peak
+  for (const MemoryPeak& p : {peak, memory_peak(), take_memory_peak()}) {
+    EXPECT_EQ(p.bytes, allocator_stats().peak_bytes);
+    EXPECT_EQ(sum_of(p), p.bytes);
+    EXPECT_EQ(p.whom, "blocks.2.up");
+    EXPECT_EQ(p.op, "matmul");
+    EXPECT_TRUE(p.backward);
+    ASSERT_TRUE(share_of(p, MemoryUse::kActivations, "blocks.1.up"));
+    EXPECT_EQ(share_of(p, MemoryUse::kActivations, "blocks.1.up")->bytes, 3 * mb);
+    EXPECT_EQ(share_of(p, MemoryUse::kActivations, "blocks.2.up")->bytes, 4 * mb);
+    EXPECT_EQ(share_of(p, MemoryUse::kParameters, "head")->bytes, 2 * mb);
+    EXPECT_FALSE(share_of(p, MemoryUse::kActivations, "late"));
+    EXPECT_FALSE(share_of(p, MemoryUse::kActivations, "overwritten"));
+  }
+  // The one that is taken begins again, the other one goes on.
+  EXPECT_TRUE(share_of(take_memory_peak(), MemoryUse::kActivations, "late"));
+  EXPECT_EQ(take_memory_peak().bytes, allocator_stats().bytes_in_use);
+  EXPECT_FALSE(share_of(memory_peak(), MemoryUse::kActivations, "late"));
+  free_bytes(late);
+  free_bytes(weights);
+}
+
+TEST(Allocator, WhatIsAllocatedWithoutPeakIsInNone) {
+  reset_peak_bytes();
+  take_memory_peak();
+  const int64_t base = allocator_stats().bytes_in_use;
+  void* kept = nullptr;
+  {
+    const WithoutMemoryPeak quiet{Device()};
+    free_bytes(allocate_bytes(8 << 20));
+    kept = allocate_bytes(1 << 20);
+  }
+  EXPECT_EQ(allocator_stats().peak_bytes, base);
+  EXPECT_EQ(take_memory_peak().bytes, base);
+  free_bytes(allocate_bytes(256));
+  EXPECT_EQ(allocator_stats().peak_bytes, base + (1 << 20) + 256) << "what is still held counts";
+  free_bytes(kept);
+}
+
+TEST(Allocator, ThePeaksTextFoldsModulesThatDifferInANumber) {
+  using enum MemoryUse;
+  const MemoryPeak peak{100,
+                        "blocks.7",
+                        "matmul",
+                        true,
+                        {{kParameters, "blocks.0.w .. blocks.1.w", 30},
+                         {kActivations, "blocks.0.up", 20},
+                         {kActivations, "blocks.3.down", 20},
+                         {kActivations, "head", 19},
+                         {kActivations, "tiny", 1},
+                         {kActivations, "", 9},
+                         {kBatches, "", 1}}};
+  EXPECT_EQ(peak_text(peak),
+            "in the backward pass of blocks.7 (matmul): activations 69% (blocks.0-3 40%, head 19%), "
+            "parameters 30% (blocks.0.w .. blocks.1.w 30%)");
+  EXPECT_EQ(peak_text({100, "a copy", "", false, {{kInHost, "a copy", 100}}}),
+            "for a copy: in_host 100% (a copy 100%)");
+  EXPECT_EQ(peak_text({}), "");
+}
+
+TEST(Allocator, WhatIsInUseIsSampledWhileATraceGoesOn) {
+  free_bytes(allocate_bytes(1 << 20));
+  take_memory_samples();
+  EXPECT_TRUE(take_memory_samples().empty());
+  reset_peak_bytes();
+  start_trace();
+  const int64_t before = allocator_stats().in_use(MemoryUse::kMoments);
+  void* p = allocate_bytes(64 << 20, {}, MemoryUse::kMoments);
+  free_bytes(p);
+  stop_trace();
+  free_bytes(allocate_bytes(64 << 20));
+  const std::vector<MemorySample> samples = take_memory_samples();
+  ASSERT_EQ(samples.size(), 2u);
+  EXPECT_EQ(samples[0].by_use[static_cast<size_t>(MemoryUse::kMoments)], before + (64 << 20));
+  EXPECT_EQ(samples[1].by_use[static_cast<size_t>(MemoryUse::kMoments)], before);
+  EXPECT_LE(samples[0].time_ns, samples[1].time_ns);
+}
+
 TEST(Allocator, MoreThanThereIsIsAnErrorThatSaysHowMuch) {
   if (!kCaching) GTEST_SKIP() << kNoCache;
   try {
@@ -92,6 +208,7 @@ TEST(Allocator, MoreThanThereIsIsAnErrorThatSaysHowMuch) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("out of memory: 1152921504606846976 bytes"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("), by module "), std::string::npos) << e.what();
   }
   free_bytes(allocate_bytes(100));  // goes on
 }

@@ -271,7 +271,8 @@ TEST(GpuMemory, ItsEndNamesWhoAskedWhatHoldsTheRestAndWhatIsFree) {
   }
   test::expect_error(ExitCode::kDevice,
                      {"out of memory on cuda:2: 100000000 bytes asked for (activations of blocks.3)",
-                      "(moments 67108864, activations 4096)", "the GPU has", "of 134217728 bytes free"},
+                      "(moments 67108864, activations 4096), by module moments 100% (blocks.3 100%)", "the GPU has",
+                      "of 134217728 bytes free"},
                      [] { Tensor::empty({25000000}); });
   EXPECT_EQ(Tensor::full({10}, 1).to_vector(), std::vector<double>(10, 1)) << "and work goes on";
 }

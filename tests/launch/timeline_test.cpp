@@ -32,6 +32,7 @@ struct Read {
   std::string text;
   std::map<std::pair<int64_t, int64_t>, std::vector<std::pair<double, double>>> tracks;  // begin and end
   std::vector<JsonObject> steps, flows, all;
+  std::vector<double> activations;             // in use, as the counters say
   std::map<int, std::vector<double>> step_ms;  // as the trainers reported them
 };
 
@@ -61,13 +62,16 @@ Read traced(int ranks, int slow = -1, int64_t shown = 16) {
   EXPECT_TRUE(file);
   const bool whole = visit_json_list(std::get<JsonText>(*find_member(*file, "traceEvents")).text, [&](JsonObject&& e) {
     const std::string kind = text_of(e, "ph");
-    EXPECT_TRUE(kind == "X" || kind == "M" || kind == "s" || kind == "f") << kind;
+    EXPECT_TRUE(kind == "X" || kind == "M" || kind == "s" || kind == "f" || kind == "C") << kind;
     if (kind == "X") {
       const double begin = number_of(e, "ts", -1), dur = number_of(e, "dur", -1);
       EXPECT_GE(dur, 0);
       if (text_of(e, "cat") == "step") out.steps.push_back(e);
       else out.tracks[{integer_of(e, "pid"), integer_of(e, "tid")}].emplace_back(begin, begin + dur);
     }
+    if (kind == "C")
+      out.activations.push_back(
+          number_of(*parse_json_object(std::get<JsonText>(*find_member(e, "args")).text), "activations", -1));
     if (kind == "s" || kind == "f") out.flows.push_back(e);
     out.all.push_back(std::move(e));
   });
@@ -97,6 +101,9 @@ TEST_P(Timelines, NestAndAgreeWithTheStepsOfEachRank) {
   const int ranks = GetParam();
   const Read r = traced(ranks);
   expect_nested(r);
+  ASSERT_GT(r.activations.size(), 10u) << "they come and go";
+  const auto [least, most] = std::minmax_element(r.activations.begin(), r.activations.end());
+  EXPECT_GT(*most, 2 * *least);
   ASSERT_EQ(r.steps.size(), static_cast<size_t>(3 * ranks));
   std::map<int, double> of_steps, reported;
   for (const JsonObject& e : r.steps) of_steps[static_cast<int>(integer_of(e, "pid"))] += number_of(e, "dur") / 1e3;

@@ -36,7 +36,8 @@ tries "3 ranks as threads" 60000 "$binary" train "${keys[@]}" --ranks 3
 # Enough for the program, not for the model: what was asked for, and for whom.
 run within $((small + 200000)) "$binary" train "${keys[@]}" model.width=4096
 expect "a large model: exit 67" test "$code" -eq 67
-expect "a large model: how much, of what" grep -qE '^error: .*out of memory: [0-9]+ bytes asked for \([a-z]+( of [^)]+)?\), .*ulimit -v' err
+expect "a large model: how much, of what, of which modules" \
+  grep -qE '^error: .*out of memory: [0-9]+ bytes asked for \([a-z]+( of [^)]+)?\), .*by module [a-z]+ [0-9]+%.*ulimit -v' err
 if with_mpi; then
   # Where MPI itself would not bear it.
   run timeout 60 "$mpirun_program" -n 2 bash -c 'ulimit -v 120000; exec "$0" "$@"' "$binary" train "${keys[@]}" comm.deadline=20
