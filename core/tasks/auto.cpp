@@ -21,7 +21,9 @@ struct AutoKind final : TaskKind {
     const bool there = std::any_of(all.begin(), all.end(), [&](auto& c) { return c.name == name; });
     require(there, ExitCode::kConfig, "task.name: the model ", context.model_name, " is made for the task ", name,
             ", which this program does not have (App::tasks)");
-    return make_choice(all, name)->build(std::move(model), context);
+    auto task = make_choice(all, name)->build(std::move(model), context);
+    task->set_kind(name);
+    return task;
   }
 };
 

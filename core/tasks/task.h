@@ -50,6 +50,15 @@ class Task {
   // Floating-point operations of the matrix products in one sample's forward and backward pass, from which the
   // utilisation of the machine is computed; 0: not known.
   virtual double flops() const { return 0; }
+
+  // The name of its kind, "classify"; where it was asked for as auto, of what auto chose. Set by who builds it.
+  const std::string& kind() const { return kind_; }
+  void set_kind(const std::string& name) {
+    if (kind_.empty()) kind_ = name;
+  }
+
+ private:
+  std::string kind_;
 };
 
 // A loss over a whole global batch, such as of which of its samples belong together: what each sample adds depends on

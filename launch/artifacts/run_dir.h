@@ -17,8 +17,9 @@ struct RunPaths {
   std::string attempts() const { return dir + "/attempts.jsonl"; }
   std::string metrics() const { return dir + "/metrics.jsonl"; }
   std::string log() const { return dir + "/log.txt"; }
-  std::string about() const { return dir + "/about.json"; }  // what the run is made of, for reports
-  std::string profile() const { return dir + "/profile"; }   // timelines
+  std::string about() const { return dir + "/about.json"; }             // what the run is made of, for reports
+  std::string profile() const { return dir + "/profile"; }              // timelines
+  std::string histograms() const { return dir + "/histograms.jsonl"; }  // of watched values
   std::string memory_profile() const { return profile() + "/memory.jsonl"; }
   std::string profile_request() const { return profile() + "/request"; }  // of `lockstep profile record`
   std::string failure() const { return dir + "/failure.json"; }

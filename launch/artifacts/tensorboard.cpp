@@ -18,7 +18,19 @@ namespace {
 
 // Field numbers of tensorflow/core/util/event.proto and framework/summary.proto.
 enum : int { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7 };
-enum : int { kSummaryValue = 1, kValueTag = 1, kValueSimple = 2, kSessionStatus = 1, kSessionStart = 1 };
+enum : int { kSummaryValue = 1, kSessionStatus = 1, kSessionStart = 1 };
+enum : int {
+  kValueTag = 1,
+  kValueSimple = 2,
+  kValueImage = 4,
+  kValueHistogram = 5,
+  kValueTensor = 8,
+  kValueMetadata = 9
+};
+enum : int { kImageHeight = 1, kImageWidth = 2, kImageColours = 3, kImageBytes = 4, kImageIsRgb = 3 };
+enum : int { kLeast = 1, kLargest = 2, kCount = 3, kSum = 4, kSquares = 5, kBucketLimits = 6, kBucketCounts = 7 };
+enum : int { kMetadataPlugin = 1, kPluginName = 1, kTensorType = 1, kTensorShape = 2, kTensorText = 8, kTypeText = 7 };
+enum : int { kShapeExtent = 2, kExtentSize = 1 };
 
 void put_varint(std::string& out, uint64_t v) {
   for (; v >= 0x80; v >>= 7) out += static_cast<char>(v | 0x80);
@@ -32,11 +44,14 @@ void put_integer(std::string& out, int field, int64_t v) {
   put_varint(out, static_cast<uint64_t>(field) << 3);
   put_varint(out, static_cast<uint64_t>(v));
 }
-void put_double(std::string& out, int field, double v) {
+void put_double_bits(std::string& out, double v) {
   uint64_t bits;
   std::memcpy(&bits, &v, sizeof bits);
-  put_varint(out, static_cast<uint64_t>(field) << 3 | 1);
   put_little_endian(out, bits);
+}
+void put_double(std::string& out, int field, double v) {
+  put_varint(out, static_cast<uint64_t>(field) << 3 | 1);
+  put_double_bits(out, v);
 }
 void put_float(std::string& out, int field, float v) {
   uint32_t bits;
@@ -125,6 +140,62 @@ void EventWriter::scalars(int64_t step, const std::vector<std::pair<std::string,
     put_float(value, kValueSimple, static_cast<float>(v));
     put_bytes(summary, kSummaryValue, value);
   }
+  append(step, summary);
+}
+
+void EventWriter::histograms(int64_t step, const std::vector<Distribution>& values) {
+  std::string summary;
+  for (const Distribution& d : values) {
+    if (d.counts.empty()) continue;
+    std::string limits, counts, histogram, value;
+    for (const auto& [bucket, count] : d.counts.counts()) {
+      put_double_bits(limits, Histogram::edges(bucket).second);
+      put_double_bits(counts, static_cast<double>(count));
+    }
+    const int first = d.counts.counts().begin()->first, last = d.counts.counts().rbegin()->first;
+    put_double(histogram, kLeast, std::max(Histogram::edges(first).first, -d.largest));
+    put_double(histogram, kLargest, std::min(Histogram::edges(last).second, d.largest));
+    put_double(histogram, kCount, static_cast<double>(d.counts.count()));
+    put_double(histogram, kSum, d.sum);
+    put_double(histogram, kSquares, d.squares);
+    put_bytes(histogram, kBucketLimits, limits);
+    put_bytes(histogram, kBucketCounts, counts);
+    put_bytes(value, kValueTag, d.tag);
+    put_bytes(value, kValueHistogram, histogram);
+    put_bytes(summary, kSummaryValue, value);
+  }
+  append(step, summary);
+}
+
+void EventWriter::text(int64_t step, const std::string& tag, std::string_view markdown) {
+  std::string plugin, metadata, extent, shape, tensor, value, summary;
+  put_bytes(plugin, kPluginName, "text");
+  put_bytes(metadata, kMetadataPlugin, plugin);
+  put_integer(extent, kExtentSize, 1);
+  put_bytes(shape, kShapeExtent, extent);
+  put_integer(tensor, kTensorType, kTypeText);
+  put_bytes(tensor, kTensorShape, shape);
+  put_bytes(tensor, kTensorText, markdown);
+  put_bytes(value, kValueTag, tag);
+  put_bytes(value, kValueTensor, tensor);
+  put_bytes(value, kValueMetadata, metadata);
+  put_bytes(summary, kSummaryValue, value);
+  append(step, summary);
+}
+
+void EventWriter::picture(int64_t step, const std::string& tag, std::string_view png, int64_t height, int64_t width) {
+  std::string image, value, summary;
+  put_integer(image, kImageHeight, height);
+  put_integer(image, kImageWidth, width);
+  put_integer(image, kImageColours, kImageIsRgb);
+  put_bytes(image, kImageBytes, png);
+  put_bytes(value, kValueTag, tag);
+  put_bytes(value, kValueImage, image);
+  put_bytes(summary, kSummaryValue, value);
+  append(step, summary);
+}
+
+void EventWriter::append(int64_t step, const std::string& summary) {
   std::string event = event_begin(step);
   put_bytes(event, kSummary, summary);
   file_->append(event_record(event));

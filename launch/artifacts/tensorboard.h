@@ -1,4 +1,4 @@
-// EventWriter: writes scalars by tag and step to a TensorBoard event file. Owned by an
+// EventWriter: writes scalars, histograms, texts and pictures by tag and step to a TensorBoard event file. Owned by an
 // observer of the run, on rank 0.
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launch/artifacts/append_file.h"
+#include "launch/artifacts/histogram.h"
 
 namespace lockstep {
 
@@ -22,10 +23,21 @@ class EventWriter {
   // Appends one event with these values, as fp32. It is dropped if the disk is full.
   void scalars(int64_t step, const std::vector<std::pair<std::string, double>>& values);
 
+  struct Distribution {
+    std::string tag;
+    const Histogram& counts;
+    double sum = 0, squares = 0, largest = 0;  // the largest by absolute value
+  };
+  void histograms(int64_t step, const std::vector<Distribution>& values);
+  void text(int64_t step, const std::string& tag, std::string_view markdown);
+  void picture(int64_t step, const std::string& tag, std::string_view png, int64_t height, int64_t width);
+
   const std::string& path() const { return file_->path(); }
   int64_t dropped() const { return file_->dropped(); }
 
  private:
+  void append(int64_t step, const std::string& summary);
+
   std::unique_ptr<AppendFile> file_;
 };
 

@@ -156,10 +156,10 @@ std::string RankTimes::json() const {
              "}");
 }
 
-int RankTimes::straggler(double* times) const {
-  if (columns_.empty()) return -1;
+std::optional<RankTimes::Straggler> RankTimes::straggler() const {
+  if (columns_.empty()) return std::nullopt;
   const size_t ranks = columns_.back().sum.size();
-  if (ranks < 2) return -1;
+  if (ranks < 2) return std::nullopt;
   std::vector<double> slower(ranks), sums(ranks);
   double counted = 0;
   for (const Column& c : columns_) {
@@ -179,9 +179,8 @@ int RankTimes::straggler(double* times) const {
   std::sort(sorted.begin(), sorted.end());
   const double usual = sorted[(ranks - 1) / 2];
   const size_t worst = static_cast<size_t>(std::max_element(sums.begin(), sums.end()) - sums.begin());
-  if (usual <= 0 || sums[worst] < 1.1 * usual || slower[worst] < 0.5 * counted) return -1;
-  *times = sums[worst] / usual;
-  return static_cast<int>(worst);
+  if (usual <= 0 || sums[worst] < 1.1 * usual || slower[worst] < 0.5 * counted) return std::nullopt;
+  return Straggler{static_cast<int>(worst), sums[worst] / usual};
 }
 
 }  // namespace lockstep

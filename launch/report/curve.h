@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,9 +56,13 @@ class RankTimes {
   void add(int64_t step, const std::vector<double>& ms);  // by rank; another number of ranks begins a column
   // {"s":[first step of each column],"mean":[[ms by rank] of each column]}
   std::string json() const;
+  struct Straggler {
+    int rank = 0;
+    double times = 1;  // its time by that of the median rank
+  };
   // The rank that took a tenth longer than the median rank (of two ranks: than the other) over all steps, and in
-  // columns of at least half of them; -1 if there is none. `times`: its time by that of the median rank.
-  int straggler(double* times) const;
+  // columns of at least half of them; nothing if there is none.
+  std::optional<Straggler> straggler() const;
   bool empty() const { return columns_.empty(); }
 
  private:

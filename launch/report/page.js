@@ -620,6 +620,51 @@
     return make('div', {class: 'scroll'}, svg);
   }
 
+  // --- Histograms of watched values ---
+  {
+    const watched = runs.filter(r => (r.histograms || []).length);
+    if (watched.length) {
+      const s = section('Histograms of watched values');
+      s.append(make('p', {class: 'note'}, 'How many values lie in each bucket, two buckets for each power of two: a row a step, the oldest at the top; 0 is the line.'));
+      for (const r of watched) {
+        const names = [...new Set(r.histograms.flatMap(h => Object.keys(h)))].filter(n => n !== 'step').sort(), list = make('div', {class: 'charts'});
+        for (const name of names.slice(0, 120)) list.append(ridges(name, r.histograms.filter(h => Array.isArray(h[name]) && h[name].length)));
+        s.append(make('details', {open: watched.length === 1}, make('summary', {}, `${r.label}: ${names.length} tensors` + (names.length > 120 ? ', the first 120' : '')), list));
+      }
+    }
+  }
+  // The lower edge of a bucket (launch/artifacts/histogram.h).
+  function edge(bucket) {
+    if (bucket < 0) return -edge(-bucket);
+    const words = new Uint32Array([bucket << 22]);
+    return new Float32Array(words.buffer)[0];
+  }
+  function ridges(name, lines) {
+    const width = 420, height = 26 + 12 * lines.length + 18, all = lines.flatMap(h => h[name].map(([b]) => b)).filter(b => b !== 0);
+    // Of either sign the buckets between the least and the largest in use, and one for 0.
+    const span = sign => { const used = all.filter(b => sign * b > 0 || (sign < 0 && b === -1)); return used.length ? [Math.min(...used), Math.max(...used)] : null; };
+    const below = span(-1), above = span(1), left = below ? below[1] - below[0] + 1 : 0, right = above ? above[1] - above[0] + 1 : 0;
+    const step = (width - 20) / (left + 1 + right), px = b => 10 + step * (b === 0 ? left : b < 0 ? b - below[0] : left + 1 + b - above[0]);
+    const svg = draw('svg', {viewBox: `0 0 ${width} ${height}`, width: '100%', role: 'img', 'aria-label': `histograms of ${name}, steps ${lines.map(h => h.step).join(', ')}`});
+    svg.append(draw('line', {x1: px(0) + step / 2, x2: px(0) + step / 2, y1: 4, y2: height - 16, class: 'grid'}));
+    lines.forEach((h, i) => {
+      const base = 26 + 12 * (i + 1), most = Math.max(...h[name].map(([, n]) => n)), total = h[name].reduce((s, [, n]) => s + n, 0);
+      let d = `M10 ${base}`, at = -Infinity;
+      for (const [b, n] of [...h[name]].sort((p, q) => p[0] - q[0])) {
+        if (b > at + 1) d += `H${px(b).toFixed(1)}V${base}`;
+        d += `V${(base - 22 * n / most).toFixed(1)}h${step.toFixed(2)}V${base}`;
+        at = b;
+      }
+      const p = draw('path', {d: d + `H${width - 10}`, fill: 'var(--accent)', 'fill-opacity': 0.25, stroke: 'var(--accent)'});
+      p.append(draw('title', {}, `step ${h.step}: ${short(total)} values`));
+      svg.append(p);
+    });
+    const mark = (b, text, anchor) => svg.append(draw('text', {x: px(b) + (anchor === 'end' ? step : 0), y: height - 4, 'text-anchor': anchor}, text));
+    if (below) mark(below[0], short(edge(below[0])), 'start');
+    if (above) mark(above[1], short(edge(above[1] + 1)), 'end');
+    return make('div', {class: 'ridges'}, make('h3', {}, name), svg);
+  }
+
   // --- Models ---
   {
     const seen = new Map();
@@ -633,31 +678,54 @@
       for (const list of seen.values()) {
         const a = list[0].about;
         s.append(make('p', {}, `${list.map(r => r.label).join(', ')}: ${a.model}, task ${a.task}, ${short(a.parameters)} parameters` +
-          (a.flops > 0 ? `, ${short(a.flops)} floating-point operations in the products of a step` : '')));
+          (a.flops > 0 ? `, ${short(a.flops)} floating-point operations in the products of a step` : '') +
+          (Object.keys(a.module_flops || {}).length ? '. FLOPs of modules: floating-point operations of a sample\'s forward pass.' : '')));
         s.append(tree(a));
       }
     }
   }
   function tree(a) {
-    const top = {children: new Map(), leaves: [], count: 0};
+    const top = {children: new Map(), leaves: [], count: 0, flops: 0}, child = (node, part) => {
+      if (!node.children.has(part)) node.children.set(part, {children: new Map(), leaves: [], count: 0, flops: 0});
+      return node.children.get(part);
+    };
     for (const m of a.modules) {
       const parts = m.name.split('.'), size = m.shape.reduce((x, y) => x * y, 1);
       let node = top;
       node.count += size;
       for (const part of parts.slice(0, -1)) {
-        if (!node.children.has(part)) node.children.set(part, {children: new Map(), leaves: [], count: 0});
-        node = node.children.get(part);
+        node = child(node, part);
         node.count += size;
       }
       node.leaves.push({name: parts[parts.length - 1], shape: m.shape, size, frozen: m.frozen});
     }
+    for (const [name, flops] of Object.entries(a.module_flops || {})) {
+      let node = top;
+      node.flops += flops;
+      for (const part of name.split('.').filter(p => p)) {
+        node = child(node, part);
+        node.flops += flops;
+      }
+    }
     const show = (name, node, depth) => {
-      const d = make('details', {open: depth === 0}, make('summary', {}, `${name}: ${short(node.count)} parameters (${(100 * node.count / (top.count || 1)).toFixed(1)}%)`));
-      for (const [child, n] of node.children) d.append(show(child, n, depth + 1));
+      const d = make('details', {open: depth === 0}, make('summary', {}, `${name}: ${short(node.count)} parameters (${(100 * node.count / (top.count || 1)).toFixed(1)}%)` +
+        (node.flops > 0 ? `, ${short(node.flops)} FLOPs (${(100 * node.flops / top.flops).toFixed(1)}%)` : '')));
+      for (const [part, n] of node.children) d.append(show(part, n, depth + 1));
       for (const l of node.leaves) d.append(make('div', {class: 'leaf'}, `${l.name} [${l.shape.join(' x ')}] ${short(l.size)}${l.frozen ? ', frozen' : ''}`));
       return d;
     };
     return show(a.model || 'model', top, 0);
+  }
+
+  // --- Confusion ---
+  {
+    const counted = runs.filter(r => r.about.confusion && (r.about.confusion.counts || []).length);
+    if (counted.length) {
+      const s = section('Confusion matrices');
+      s.append(make('p', {class: 'note'}, 'Of the last validation: a row for each label, a column for each predicted class.'));
+      for (const r of counted)
+        s.append(make('h3', {}, `${r.label}, step ${r.about.confusion.step}`), matrix([['label', ...r.about.confusion.counts[0].map((_, i) => String(i))], ...r.about.confusion.counts.map((row, i) => [String(i), ...row.map(String)])]));
+    }
   }
 
   // --- Samples and other files ---

@@ -140,6 +140,24 @@ JsonText checkpoints_of(const std::string& dir) {
   return json_array(out);
 }
 
+// Lines of some steps, evenly spread: {"step":100,"blocks.0":[[bucket,count],...],...}.
+JsonText histograms_of(const std::string& path) {
+  constexpr size_t kMostLines = 16, kMostBytes = 1 << 20;
+  std::vector<JsonObject> kept;
+  int64_t seen = 0, every = 1;
+  each_line(path, [&](const std::string& line) {
+    if (line.size() > kMostBytes) return;
+    auto o = parse_json_object(line);
+    if (!o || seen++ % every != 0) return;
+    kept.push_back(std::move(*o));
+    if (kept.size() <= kMostLines) return;
+    every *= 2;  // every second one of those so far
+    for (size_t i = 0; 2 * i < kept.size(); ++i) kept[i] = std::move(kept[2 * i]);
+    kept.resize((kept.size() + 1) / 2);
+  });
+  return json_array(kept);
+}
+
 JsonText goodput_json(const Goodput& g) {
   const auto part = [](double s) { return JsonValue(std::round(1e3 * s) / 1e3); };
   return {json_line({{"attempts", g.attempts},
@@ -235,13 +253,13 @@ JsonObject run_report(const std::string& dir, size_t points) {
     for (std::string& f : findings(curves)) found.emplace_back(std::move(f));
     if (!lines.ranks.empty()) {
       out.emplace_back("ranks", JsonText{lines.ranks.json()});
-      double times = 0;
-      if (const int rank = lines.ranks.straggler(&times); rank >= 0) {
-        out.emplace_back("straggler", static_cast<int64_t>(rank));
-        out.emplace_back("straggler_times", std::round(100 * times) / 100);
+      if (const auto slow = lines.ranks.straggler()) {
+        out.emplace_back("straggler", int64_t{slow->rank});
+        out.emplace_back("straggler_times", std::round(100 * slow->times) / 100);
       }
     }
   });
+  part_of(problems, [&] { out.emplace_back("histograms", histograms_of(paths.histograms())); });
   part_of(problems, [&] {
     const std::string text = read_head(paths.about(), kMostFacts);
     if (text.empty()) return;

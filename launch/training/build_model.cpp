@@ -103,6 +103,7 @@ std::unique_ptr<Task> build_task(const Settings& s, const TaskSpec& data, const 
                                        .token_texts = texts,
                                        .tasks = s.tasks,
                                        .open_model = [&](const std::string& path) { return open_model(s, path); }});
+  task->set_kind(s.task_name);
   const std::string unmet = unmet_need(task->reads(), data.tensors);
   refuse_unless(unmet.empty(), "model.name", s.model_name, " does not fit the data: ", unmet);
   const auto [key, why] = task->problem(data);

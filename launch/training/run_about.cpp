@@ -23,13 +23,20 @@ JsonText modules_of(const RunView& run) {
   return json_array(out);
 }
 
+// Of a sample's forward pass, by module.
+JsonText flops_of(const TrialPass& pass) {
+  JsonObject out;
+  for (const auto& [module, flops] : pass.flops) out.emplace_back(module, flops);
+  return {json_line(out)};
+}
+
 JsonObject about(const RunView& run) {
   const Settings& s = run.settings;
   const Trainer& t = run.trainer;
   const std::vector<JsonValue> machines(run.machines.begin(), run.machines.end());
   return {{"lockstep", t.info().writer},
           {"model", s.model_name},
-          {"task", s.task_name},
+          {"task", t.task_kind()},
           {"parameters", t.parameter_count()},
           {"batch", s.batch.global},
           {"micro", s.batch.micro},
@@ -45,7 +52,21 @@ JsonObject about(const RunView& run) {
           {"level", std::string(to_text(s.parallel.level))},
           {"group", s.parallel.group},
           {"machines", json_array(machines)},
-          {"modules", modules_of(run)}};
+          {"modules", modules_of(run)},
+          {"module_flops", flops_of(t.trial())}};
+}
+
+// {"step":50,"counts":[[of label 0, by predicted class], ...]}; nothing where there is none to be looked at.
+std::optional<JsonValue> confusion_of(int64_t step, const Confusion& confusion) {
+  constexpr size_t kMostClasses = 100;
+  const size_t labels = by_class(confusion).size(), classes = static_cast<size_t>(confusion.classes);
+  if (confusion.counts.empty() || std::max(labels, classes) > kMostClasses) return std::nullopt;
+  std::vector<std::vector<JsonValue>> counts(labels, std::vector<JsonValue>(classes, int64_t{0}));
+  for (const auto& [cell, count] : confusion.counts)
+    counts[static_cast<size_t>(cell.first)][static_cast<size_t>(cell.second)] = count;
+  std::vector<JsonValue> rows;
+  for (const auto& row : counts) rows.emplace_back(json_array(row));
+  return JsonText{json_line({{"step", step}, {"counts", json_array(rows)}})};
 }
 
 class AboutObserver final : public RunObserver {
@@ -58,7 +79,8 @@ class AboutObserver final : public RunObserver {
     write();
   }
 
-  void step(const RunStep&) override {
+  void step(const RunStep& s) override {
+    if (s.validation) confusion_ = confusion_of(s.report.step, s.validation->confusion);
     if (++steps_ == kTypicalSteps) write();
   }
   void end() override { write(); }
@@ -78,6 +100,7 @@ class AboutObserver final : public RunObserver {
     JsonObject all = about_;
     if (memory_) all.emplace_back("memory", *memory_);
     if (peak_) all.emplace_back("peak", *peak_);
+    if (confusion_) all.emplace_back("confusion", *confusion_);
     try {
       replace_file(path_, json_line(all) + "\n");
     } catch (const Error& e) {
@@ -87,7 +110,7 @@ class AboutObserver final : public RunObserver {
 
   const std::string path_;
   const JsonObject about_;
-  std::optional<JsonValue> memory_, peak_;
+  std::optional<JsonValue> memory_, peak_, confusion_;
   int64_t steps_ = 0;
 };
 

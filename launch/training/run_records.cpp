@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "data/images/codecs/image_codec.h"
 #include "launch/artifacts/goodput.h"
 #include "launch/artifacts/metrics.h"
 #include "launch/artifacts/tensorboard.h"
 #include "launch/artifacts/text_table.h"
+#include "launch/training/confusion_files.h"
 #include "launch/training/run_observer.h"
 #include "launch/world/memory_report.h"
 #include "sharding/bucket_size.h"
@@ -31,6 +33,8 @@ class MetricsObserver final : public RunObserver {
  public:
   explicit MetricsObserver(const RunView& run)
       : writer_(run.dir.paths().metrics(), run.trainer.steps_done()),
+        begun_after_(run.trainer.steps_done()),
+        histograms_path_(run.dir.paths().histograms()),
         rate_(run.trainer.items_unit() + "_per_s"),
         flops_(run.trainer.flops()),
         items_(static_cast<double>(run.settings.batch.global * run.trainer.items_per_sample())),
@@ -68,7 +72,7 @@ class MetricsObserver final : public RunObserver {
       line.emplace_back("loss/" + name, one.loss);
       line.emplace_back("grad_norm/" + name, one.grad_norm);
     }
-    for (auto& [name, value] : r.watched) line.emplace_back(name, value);
+    for (auto& [name, value] : r.watched.values) line.emplace_back(name, value);
     if (ranks_ > 1) add_ranks(r, line);
     if (!s.saved.empty()) {
       line.emplace_back("checkpoint_stall_ms", s.saved.back().stall_ms);
@@ -80,10 +84,22 @@ class MetricsObserver final : public RunObserver {
       for (auto& [name, value] : s.validation->metrics) line.emplace_back("val_" + name, value);
     }
     writer_.write(r.step, line);
+    if (!r.watched.spreads.empty()) write_histograms(r);
   }
   void check_there() override { writer_.check_there(); }
 
  private:
+  void write_histograms(const StepReport& r) {
+    if (!histograms_) histograms_ = std::make_unique<MetricsWriter>(histograms_path_, begun_after_);
+    JsonObject line;
+    for (const ValueWatch::Spread& w : r.watched.spreads) {
+      std::string text;
+      for (const auto& [bucket, count] : w.counts.counts())
+        text += str(text.empty() ? "" : ",", "[", bucket, ",", count, "]");
+      line.emplace_back(w.name, JsonText{"[" + text + "]"});
+    }
+    histograms_->write(r.step, line);
+  }
   double flops_of(const StepReport& r) const { return flops_ * static_cast<double>(r.items) / items_; }
 
   void add_ranks(const StepReport& r, JsonObject& line) const {
@@ -95,6 +111,9 @@ class MetricsObserver final : public RunObserver {
   }
 
   MetricsWriter writer_;
+  const int64_t begun_after_;
+  const std::string histograms_path_;
+  std::unique_ptr<MetricsWriter> histograms_;  // from the first step that has any
   const std::string rate_;
   const double flops_, items_;  // of a step without rows that are cut to their bucket
   const int ranks_;
@@ -107,7 +126,12 @@ class TensorboardObserver final : public RunObserver {
  public:
   explicit TensorboardObserver(const RunView& run)
       : writer_(run.dir.paths().tensorboard(), run.dir.resumed() ? run.trainer.steps_done() + 1 : 0),
-        rate_("speed/" + run.trainer.items_unit() + "_per_s") {}
+        rate_("speed/" + run.trainer.items_unit() + "_per_s") {
+    // As a block of code in Markdown.
+    std::string config = "    " + run.settings.config.text();
+    for (size_t at = 0; (at = config.find('\n', at)) != std::string::npos;) config.insert(++at, "    ");
+    writer_.text(run.trainer.steps_done(), "config", config);
+  }
 
   void step(const RunStep& s) override {
     const StepReport& r = s.report;
@@ -116,17 +140,35 @@ class TensorboardObserver final : public RunObserver {
                                                         {"train/grad_norm", r.result.grad_norm},
                                                         {rate_, rate_of(r)}};
     for (auto& [name, one] : r.phases) scalars.emplace_back("train/loss/" + name, one.loss);
-    for (auto& [name, value] : r.watched) scalars.emplace_back(name, value);
+    for (auto& [name, value] : r.watched.values) scalars.emplace_back(name, value);
     if (s.validation) {
       scalars.emplace_back("validation/loss", s.validation->loss);
       for (auto& [name, value] : s.validation->metrics) scalars.emplace_back("validation/" + name, value);
     }
     writer_.scalars(r.step, scalars);
+    std::vector<EventWriter::Distribution> spreads;
+    for (const ValueWatch::Spread& w : r.watched.spreads)
+      spreads.push_back({"watch/" + w.name, w.counts, w.sum, w.squares, w.largest});
+    if (!spreads.empty()) writer_.histograms(r.step, spreads);
+    if (s.validation && pictures_) add_confusion(r.step, s.validation->confusion);
   }
 
  private:
+  void add_confusion(int64_t step, const Confusion& confusion) {
+    constexpr int64_t kMostClasses = 256;
+    if (confusion.counts.empty() || confusion.classes > kMostClasses) return;
+    try {
+      const ByteImage picture = confusion_picture(confusion);
+      writer_.picture(step, "validation/confusion", encode_png(picture), picture.height, picture.width);
+    } catch (const Error& e) {
+      if (e.code() != ExitCode::kDevice) throw;
+      pictures_ = false;  // this build has no PNG
+    }
+  }
+
   EventWriter writer_;
   const std::string rate_;
+  bool pictures_ = true;
 };
 
 }  // namespace

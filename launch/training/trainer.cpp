@@ -44,7 +44,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
                 !current_stream().device_queue(),
             ExitCode::kConfig, settings_.config.place("verify.recompute"),
             ": with reduce: fast the gradients of a GPU have other bits on each rank, so they cannot be compared");
-    if (comm_.rank() == 0 && current_device().has_bytes()) try_pass(settings_, data_.train->spec());
+    if (comm_.rank() == 0 && current_device().has_bytes()) trial_ = try_pass(settings_, data_.train->spec());
   });
   const Mesh& mesh = parallel_.mesh();
   if (settings_.verify.every > 0 && mesh.replica().size > 1)

@@ -21,6 +21,7 @@
 #include "launch/training/recorded_step.h"
 #include "launch/training/sentinel.h"
 #include "launch/training/step_phases.h"
+#include "launch/training/trial_pass.h"
 #include "launch/training/value_watch.h"
 #include "optim/loss_scale.h"
 #include "sharding/data_parallel.h"
@@ -35,7 +36,7 @@ struct StepReport {
   int64_t items = 0;  // tokens, images or the like, of all ranks
   double step_ms = 0, data_ms = 0, forward_ms = 0, backward_ms = 0,
          optimizer_ms = 0;          // exposed communication is in result
-  ValueWatch::Values watched;       // of train.watch, on rank 0, in its steps
+  ValueWatch::Seen watched;         // of train.watch, on rank 0, in its steps
   std::vector<Transfer> transfers;  // of each bucket's parameters and gradients
 };
 
@@ -112,6 +113,8 @@ class Trainer {
   std::string backend() const { return std::string(comm_.backend()); }
   int64_t parameter_count() const { return parallel_.parameter_count(); }
   double flops() const { return task_.flops() * static_cast<double>(settings_.batch.global); }  // of a step
+  const std::string& task_kind() const { return task_.kind(); }
+  const TrialPass& trial() const { return trial_; }  // of rank 0; empty on a device without bytes
   const CheckpointInfo& info() const { return info_; }
 
  private:
@@ -158,6 +161,7 @@ class Trainer {
   DataParallel& parallel_;
   CheckpointInfo& info_;
   std::unique_ptr<StepPhases> phases_;
+  TrialPass trial_;
   LossScale loss_scale_;
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Sentinel> sentinel_;         // of the state, where settings ask for it and replicas are there

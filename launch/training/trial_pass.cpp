@@ -6,11 +6,26 @@
 
 #include "core/autograd/node.h"
 #include "core/device/allocator.h"
+#include "core/device/context.h"
+#include "core/device/simulated_time.h"
 #include "launch/training/build_model.h"
 
 namespace lockstep {
 
-void try_pass(const Settings& settings, const DataSpec& data) {
+namespace {
+
+class CountedFlops final : public SimulatedTime {
+ public:
+  double seconds_of(const TaskCost& cost) const override {
+    if (cost.flops > 0) by_module[std::string(context().memory_for)] += cost.flops;
+    return 0;
+  }
+  mutable std::map<std::string, double> by_module;
+};
+
+}  // namespace
+
+TrialPass try_pass(const Settings& settings, const DataSpec& data) {
   Stream stream(new_meta_device(), Stream::Mode::kInline);
   const WithStream with(stream);
   const auto task = build_task(settings, task_of(data));
@@ -23,10 +38,16 @@ void try_pass(const Settings& settings, const DataSpec& data) {
   }
   auto samples = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(settings.batch.micro));
   std::iota(samples->begin(), samples->end(), 0);
+  CountedFlops counted;
   for (size_t phase = 0; phase < task->phases().size(); ++phase) {
     const WithRandom random({1, 0, samples});
+    const WithSimulatedTime counting(counted);
     task->loss(batch, phase);
   }
+  TrialPass out;
+  for (const auto& [module, flops] : counted.by_module)
+    out.flops[module] = flops / static_cast<double>(settings.batch.micro);
+  return out;
 }
 
 }  // namespace lockstep

@@ -39,6 +39,7 @@ void ValueWatch::Sums::add(const float* values, int64_t n) {
     zeros += v == 0 ? 1 : 0;
   }
   count += static_cast<double>(n);
+  histogram.add(values, n);
 }
 
 void ValueWatch::Sums::add(const Sums& o) {
@@ -48,6 +49,7 @@ void ValueWatch::Sums::add(const Sums& o) {
   largest = std::max(largest, o.largest);
   zeros += o.zeros;
   nonfinite += o.nonfinite;
+  histogram.add(o.histogram);
 }
 
 ValueWatch::ValueWatch(const std::vector<std::string>& patterns, int64_t every, Module& model, Communicator& comm,
@@ -110,12 +112,15 @@ void ValueWatch::after_update(const std::vector<Slot>& slots) {
   before_.clear();
 }
 
-ValueWatch::Values ValueWatch::finish(int64_t step) {
+ValueWatch::Seen ValueWatch::finish(int64_t step) {
   std::ostringstream mine;  // one line a sum; names have no spaces, or they would be no keys
   mine.precision(17);
-  for (const auto& [key, s] : sums_)
+  for (const auto& [key, s] : sums_) {
     mine << key.second << ' ' << s.count << ' ' << s.sum << ' ' << s.squares << ' ' << s.largest << ' ' << s.zeros
-         << ' ' << s.nonfinite << ' ' << key.first << '\n';
+         << ' ' << s.nonfinite << ' ' << s.histogram.counts().size();
+    for (const auto& [bucket, count] : s.histogram.counts()) mine << ' ' << bucket << ' ' << count;
+    mine << ' ' << key.first << '\n';
+  }
   sums_.clear();
   const std::vector<std::string> texts = all_gather_text(comm_, mine.str(), "watched values");
   if (comm_.rank() != 0) return {};
@@ -126,32 +131,40 @@ ValueWatch::Values ValueWatch::finish(int64_t step) {
       std::istringstream in(line);
       Key key;
       Sums s;
-      in >> key.second >> s.count >> s.sum >> s.squares >> s.largest >> s.zeros >> s.nonfinite >> std::ws;
+      size_t buckets = 0;
+      in >> key.second >> s.count >> s.sum >> s.squares >> s.largest >> s.zeros >> s.nonfinite >> buckets;
+      for (int bucket = 0; buckets > 0; --buckets) {
+        int64_t count = 0;
+        in >> bucket >> count;
+        s.histogram.add(bucket, count);
+      }
+      in >> std::ws;
       std::getline(in, key.first);
       all[key].add(s);
     }
   }
-  return values_of(all, step);
+  return seen_in(all, step);
 }
 
-ValueWatch::Values ValueWatch::values_of(const std::map<Key, Sums>& all, int64_t step) {
+ValueWatch::Seen ValueWatch::seen_in(const std::map<Key, Sums>& all, int64_t step) {
   std::map<std::string, Sums> by_name;
   for (const auto& [key, s] : all) by_name[key.first].add(s);  // in the order of micro-batches and elements
-  Values out;
+  Seen out;
   const auto rms = [](const Sums& s) { return std::sqrt(s.squares / std::max(1.0, s.count - s.nonfinite)); };
   const auto warn = [&](const std::string& name, const std::string& what) {
     if (warned_.insert(name + what).second) log_warning(str("step ", step, ": ", name, ": ", what, " (train.watch)"));
   };
   const auto put = [&](const std::string& key, double value) {
-    out.emplace_back("watch/" + key, significant(value, 6));
+    out.values.emplace_back("watch/" + key, significant(value, 6));
   };
   for (const auto& [name, s] : by_name) {
     const auto is = [&, &name = name](const char* end) { return name.ends_with(end); };
+    const std::string shown = is(kWeight) ? name.substr(0, name.size() - std::string_view(kWeight).size()) : name;
+    if (!s.histogram.empty()) out.spreads.push_back({shown, s.histogram, s.sum, s.squares, s.largest});
     if (is(kUpdate)) continue;
     if (is(kWeight)) {
-      const std::string parameter = name.substr(0, name.size() - std::string_view(kWeight).size());
       const double weight = rms(s);
-      if (weight > 0) put(parameter + "/update_ratio", rms(by_name.at(parameter + kUpdate)) / weight);
+      if (weight > 0) put(shown + "/update_ratio", rms(by_name.at(shown + kUpdate)) / weight);
       continue;
     }
     if (is(kGradient)) {

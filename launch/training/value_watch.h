@@ -1,4 +1,5 @@
-// ValueWatch: statistics of what modules give, of gradients and of updates, by name, in some steps (train.watch).
+// ValueWatch: statistics and histograms of what modules give, of parameters, gradients and updates, by name, in some
+// steps (train.watch).
 // Owned by the trainer; borrows the model and the communicator.
 #pragma once
 
@@ -12,12 +13,21 @@
 #include "comm/communicator.h"
 #include "core/nn/module.h"
 #include "core/nn/slot.h"
+#include "launch/artifacts/histogram.h"
 
 namespace lockstep {
 
 class ValueWatch {
  public:
-  using Values = std::vector<std::pair<std::string, double>>;
+  struct Spread {
+    std::string name;  // "blocks.0"; of a parameter "wte.weight", "wte.weight/grad", "wte.weight/update"
+    Histogram counts;  // of the finite ones
+    double sum = 0, squares = 0, largest = 0;  // of these; the largest by absolute value
+  };
+  struct Seen {
+    std::vector<std::pair<std::string, double>> values;
+    std::vector<Spread> spreads;
+  };
 
   // Modules and parameters whose dotted names match a pattern, in steps that are multiples of `every`. Throws
   // ExitCode::kConfig naming the pattern that matches none. `counts`: whether this rank's slots are counted: of ranks
@@ -32,21 +42,22 @@ class ValueWatch {
   // Of a step's slots, between its exchanges and the update, and after the update.
   void before_update(const std::vector<Slot>& slots);
   void after_update(const std::vector<Slot>& slots);
-  // What all ranks saw, on rank 0, by key of the metrics: "watch/blocks.0/rms", ".../mean", ".../largest", ".../zeros"
-  // (the share of exact zeros), ".../nonfinite" (how many, where there are any) of modules;
+  // What all ranks saw, on rank 0. Values are by key of the metrics: "watch/blocks.0/rms", ".../mean", ".../largest",
+  // ".../zeros" (the share of exact zeros), ".../nonfinite" (how many, where there are any) of modules;
   // "watch/blocks.0.qkv.weight/grad_rms", ".../grad_largest", ".../update_ratio" (the norm of the update by that of the
   // values) of parameters. Six significant digits: the order of the sums of parameters depends on the layout. Warns
   // once for each module that gives zeros alone and each value that is not finite. Collective.
-  Values finish(int64_t step);
+  Seen finish(int64_t step);
 
  private:
   struct Sums {
     double count = 0, sum = 0, squares = 0, largest = 0, zeros = 0, nonfinite = 0;
+    Histogram histogram;
     void add(const float* values, int64_t n);
     void add(const Sums& other);
   };
   using Key = std::pair<std::string, int64_t>;  // name, and micro-batch or first element
-  Values values_of(const std::map<Key, Sums>& all, int64_t step);
+  Seen seen_in(const std::map<Key, Sums>& all, int64_t step);
 
   const int64_t every_;
   Communicator& comm_;

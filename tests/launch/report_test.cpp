@@ -66,19 +66,20 @@ TEST(RankTimes, NamesTheRankThatIsSlower) {
     slow.add(step, {10, 10.5, 20 + static_cast<double>(step % 3), 10.1});
     two.add(step, {10, 15});
   }
-  double times = 0;
-  EXPECT_EQ(even.straggler(&times), -1);
-  EXPECT_EQ(slow.straggler(&times), 2);
-  EXPECT_NEAR(times, 2.1, 0.05);
-  EXPECT_EQ(two.straggler(&times), 1);
-  EXPECT_NEAR(times, 1.5, 1e-9);
+  EXPECT_FALSE(even.straggler());
+  ASSERT_TRUE(slow.straggler());
+  EXPECT_EQ(slow.straggler()->rank, 2);
+  EXPECT_NEAR(slow.straggler()->times, 2.1, 0.05);
+  ASSERT_TRUE(two.straggler());
+  EXPECT_EQ(two.straggler()->rank, 1);
+  EXPECT_NEAR(two.straggler()->times, 1.5, 1e-9);
   const auto json = parse_json_object(slow.json());
   ASSERT_TRUE(json);
   const auto columns = parse_json_array(std::get<JsonText>(*find_member(*json, "mean")).text);
   EXPECT_LE(columns->size(), 16u);
   // Another number of ranks after a resume: columns of their own.
   slow.add(1001, {10, 10});
-  EXPECT_EQ(slow.straggler(&times), -1);
+  EXPECT_FALSE(slow.straggler());
 }
 
 std::vector<std::string> found(const std::string& name, double (*value)(int64_t step), int64_t steps = 400) {

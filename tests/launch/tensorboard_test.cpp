@@ -125,6 +125,58 @@ TEST(TensorBoard, ScalarsDecodeToWhatWasWritten) {
   EXPECT_TRUE(std::isnan(as_float(decode(decode(events[2].bytes[5].at(0)).bytes[1].at(0)).numbers[2])));
 }
 
+double as_double(uint64_t bits) {
+  double d;
+  std::memcpy(&d, &bits, sizeof d);
+  return d;
+}
+
+// Field numbers as in summary.proto, tensor.proto and the plugins' metadata.
+TEST(TensorBoard, HistogramsTextsAndPicturesDecodeToWhatWasWritten) {
+  Scratch scratch;
+  EventWriter writer(scratch.path("events"));
+  Histogram counts;
+  const std::vector<float> values{-4, 0, 1.25f, 1.75f, 1.8f};
+  counts.add(values.data(), 5);
+  writer.histograms(7, {{"watch/a", counts, 0.8, 24, 4}, {"watch/empty", {}, 0, 0, 0}});
+  writer.text(0, "config", "    lr: 1");
+  writer.picture(9, "validation/confusion", "png bytes", 20, 30);
+  auto events = read_events(writer.path());
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_EQ(events[1].numbers[2], 7u);
+  const auto value_in = [&](size_t event) { return decode(decode(events[event].bytes[5].at(0)).bytes[1].at(0)); };
+  auto value = value_in(1);
+  EXPECT_EQ(value.bytes[1].at(0), "watch/a");
+  auto histogram = decode(value.bytes[5].at(0));
+  EXPECT_EQ(as_double(histogram.numbers[1]), -4);
+  EXPECT_EQ(as_double(histogram.numbers[2]), 2) << "the upper edge of the last bucket";
+  EXPECT_EQ(as_double(histogram.numbers[3]), 5);
+  EXPECT_EQ(as_double(histogram.numbers[4]), 0.8);
+  EXPECT_EQ(as_double(histogram.numbers[5]), 24);
+  std::vector<std::pair<double, double>> buckets;
+  for (size_t at = 0; at < histogram.bytes[6].at(0).size(); at += 8)
+    buckets.emplace_back(as_double(load<uint64_t>(histogram.bytes[6][0], at)),
+                         as_double(load<uint64_t>(histogram.bytes[7].at(0), at)));
+  ASSERT_EQ(buckets.size(), 4u);
+  EXPECT_EQ(buckets[0], std::pair(-4.0, 1.0)) << "the bucket is (-6, -4]";
+  EXPECT_EQ(buckets[2], std::pair(1.5, 1.0));
+  EXPECT_EQ(buckets[3], std::pair(2.0, 2.0));
+  value = value_in(2);
+  EXPECT_EQ(value.bytes[1].at(0), "config");
+  EXPECT_EQ(decode(decode(value.bytes[9].at(0)).bytes[1].at(0)).bytes[1].at(0), "text");
+  auto tensor = decode(value.bytes[8].at(0));
+  EXPECT_EQ(tensor.numbers[1], 7u);  // DT_STRING
+  EXPECT_EQ(tensor.bytes[8].at(0), "    lr: 1");
+  EXPECT_EQ(decode(decode(tensor.bytes[2].at(0)).bytes[2].at(0)).numbers[1], 1u);
+  value = value_in(3);
+  EXPECT_EQ(value.bytes[1].at(0), "validation/confusion");
+  auto image = decode(value.bytes[4].at(0));
+  EXPECT_EQ(image.numbers[1], 20u);
+  EXPECT_EQ(image.numbers[2], 30u);
+  EXPECT_EQ(image.numbers[3], 3u);
+  EXPECT_EQ(image.bytes[4].at(0), "png bytes");
+}
+
 TEST(TensorBoard, AResumedRunSaysFromWhichStepItReplaces) {
   Scratch scratch;
   EventWriter first(scratch.path()), second(scratch.path(), 11);

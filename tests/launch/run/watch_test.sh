@@ -14,11 +14,13 @@ same "no bit changes" "$(digest without)" "$(digest one)"
 expect "results" grep -q '"watch/blocks.0/rms":' one/metrics.jsonl
 expect "gradients" grep -q '"watch/wte.weight/grad_rms":' one/metrics.jsonl
 expect "updates" grep -q '"watch/wte.weight/update_ratio":' one/metrics.jsonl
+same "histograms of steps 3 and 6" 2 "$(grep -c '"wte.weight/grad":\[\[' one/histograms.jsonl)"
 same "in steps 3 and 6" 2 "$(grep -c watch/ one/metrics.jsonl)"
 for level in none optimizer gradients parameters; do
   # shellcheck disable=SC2086
   succeeds "2 ranks, $level" lockstep train text.yaml $watch run.dir=$level --ranks 2 sharding.level=$level
   same "the same statistics: $level" "$(watched one)" "$(watched $level)"
+  same "the same histograms: $level" "$(tail -n 1 one/histograms.jsonl)" "$(tail -n 1 $level/histograms.jsonl)"
 done
 if with_mpi; then
   # shellcheck disable=SC2086

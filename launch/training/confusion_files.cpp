@@ -1,4 +1,4 @@
-#include "launch/commands/confusion_files.h"
+#include "launch/training/confusion_files.h"
 
 #include <algorithm>
 #include <array>
