@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -15,7 +16,10 @@ constexpr size_t kSpansPerThread = 1 << 16;  // 96 bytes each
 struct Registry {
   std::mutex mutex;
   std::vector<std::shared_ptr<SpanRing>> rings;
-  int64_t started_ns = 0;
+  std::map<int, const char*> tracks;  // names, by number
+  std::atomic<int64_t> started_ns = 0;
+  std::mutex sources_mutex;  // apart: sources write spans
+  std::set<TraceSource*> sources;
 };
 Registry& registry() {
   static Registry instance;
@@ -110,6 +114,10 @@ void stop_trace() { trace_is_on = false; }
 
 Trace take_trace() {
   Registry& all = registry();
+  {
+    std::lock_guard lock(all.sources_mutex);
+    for (TraceSource* source : all.sources) source->collect();
+  }
   std::lock_guard lock(all.mutex);
   Trace trace;
   for (auto& ring : all.rings) trace.lost += ring->read(trace.spans);
@@ -120,10 +128,41 @@ Trace take_trace() {
   return trace;
 }
 
+namespace {
+int next_number() {
+  static std::atomic<int> numbers{0};
+  return numbers++;
+}
+}  // namespace
+
 int trace_thread() {
-  static std::atomic<int> threads{0};
-  thread_local const int number = threads++;
+  thread_local const int number = next_number();
   return number;
+}
+
+int64_t trace_started_ns() { return registry().started_ns; }
+
+TraceTrack::TraceTrack(const char* name) {
+  const int number = next_number();
+  ring_ = std::make_shared<SpanRing>(kSpansPerThread, number);
+  std::lock_guard lock(registry().mutex);
+  registry().rings.push_back(ring_);
+  registry().tracks[number] = name;
+}
+
+const char* trace_track_name(int thread) {
+  std::lock_guard lock(registry().mutex);
+  const auto found = registry().tracks.find(thread);
+  return found == registry().tracks.end() ? nullptr : found->second;
+}
+
+void TraceSource::follow() {
+  std::lock_guard lock(registry().sources_mutex);
+  registry().sources.insert(this);
+}
+void TraceSource::leave() {
+  std::lock_guard lock(registry().sources_mutex);
+  registry().sources.erase(this);
 }
 
 const char* lasting_name(std::string_view name) {

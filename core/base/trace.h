@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <source_location>
 #include <string_view>
@@ -67,8 +68,32 @@ struct Trace {
 };
 // Spans that ended since the start, or since the last call. From any thread, also while the trace goes on.
 Trace take_trace();
-int trace_thread();      // Span::thread of the calling thread
-int64_t trace_now_ns();  // the clock of spans
+int trace_thread();          // Span::thread of the calling thread
+int64_t trace_now_ns();      // the clock of spans
+int64_t trace_started_ns();  // when the newest trace was started; 0: none was
+
+// Spans that are not a host thread's, such as of a GPU's stream, with a number among those of threads. Written by one
+// thread at a time.
+class TraceTrack {
+ public:
+  explicit TraceTrack(const char* name);  // never freed
+  void write(const Span& span) { ring_->write(span); }
+
+ private:
+  std::shared_ptr<SpanRing> ring_;
+};
+const char* trace_track_name(int thread);  // of a TraceTrack; null: it is a thread
+
+// What learns of its spans later. take_trace() asks for those that are known, on its own thread.
+class TraceSource {
+ public:
+  virtual ~TraceSource() = default;
+  virtual void collect() = 0;
+
+ protected:
+  void follow();  // from now on
+  void leave();   // called by the destructor of who followed
+};
 
 // Whom the calling thread works for, and with which operation.
 struct TraceOwner {

@@ -36,6 +36,15 @@ class DeviceEvent {
   virtual void wait() = 0;  // blocks the host
 };
 
+// A point in a queue's work at which the device notes its time.
+class DeviceTime {
+ public:
+  virtual ~DeviceTime() = default;
+  virtual bool done() = 0;
+  virtual void wait() = 0;                                      // blocks the host
+  virtual double seconds_since(const DeviceTime& earlier) = 0;  // of the same device; both are done
+};
+
 // Recorded work, which DeviceQueue::launch runs as a whole, any number of times.
 class DeviceGraph {
  public:
@@ -69,6 +78,8 @@ class DeviceQueue : public Parallel {
   // Seconds that the device takes for what `work` enqueues on this queue, without the host's part: between two events,
   // for which the host waits. Not while the queue's work is being recorded.
   virtual double seconds_of(const std::function<void()>& work) = 0;
+  // Null while the queue's work is being recorded.
+  virtual std::shared_ptr<DeviceTime> note_time() = 0;
   // A named range of the calling thread's work on a profiler's timeline. Ranges nest.
   virtual void begin_profiler_range(const char*) {}
   virtual void end_profiler_range() {}

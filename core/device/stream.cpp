@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/base/caught.h"
+#include "core/device/queue_spans.h"
 
 namespace lockstep {
 
@@ -206,6 +207,13 @@ void Stream::drop(const TaskCost& cost) {
     simulated_time->now_s += seconds;
     simulated_time->busy_s += seconds;
   }
+}
+
+void Stream::run_timed(const std::function<void()>& launch, const TaskCost& cost) {
+  if (!spans_) spans_ = std::make_unique<QueueSpans>(*device_queue_);
+  const auto span = span_of_task(cost);
+  if (span) spans_->run(launch, *span);
+  else launch();
 }
 
 void Stream::wait(const Event& event) {

@@ -20,6 +20,8 @@
 
 namespace lockstep {
 
+class QueueSpans;  // core/device/queue_spans.h
+
 using Seconds = std::chrono::duration<double>;
 
 class Event {
@@ -60,13 +62,14 @@ class Stream {
   // Runs task(Parallel&) after all tasks enqueued before. Inline streams run it at once. So do a GPU's, but the kernels
   // and copies that it launches run later, so a task must not read or write memory itself. An exception of a task on a
   // threaded stream cancels the later tasks, and synchronize() throws it, as it does a GPU's own errors.
-  // A trace gets the task's run time, with `cost`; on a GPU the host time for launching it, as the run time of kernels
-  // would need events around them.
+  // A trace gets the task's run time, with `cost`; of a GPU's queue both the host's time for launching it and the
+  // device's own.
   template <class F>
   void enqueue(F&& task, const TaskCost& cost = {}) {
     if (mode_ == Mode::kDrop) return drop(cost);
     if (mode_ == Mode::kThread) return push(Task(std::forward<F>(task)), span_of_task(cost));
     const TraceSpan span(span_of_task(cost));
+    if (mode_ == Mode::kQueue && tracing()) return run_timed([&] { task(*device_queue_); }, cost);
     task(mode_ == Mode::kInline ? static_cast<Parallel&>(pool_) : static_cast<Parallel&>(*device_queue_));
   }
   Event record();
@@ -84,6 +87,7 @@ class Stream {
  private:
   friend class Event;
   void drop(const TaskCost& cost);
+  void run_timed(const std::function<void()>& launch, const TaskCost& cost);
   void push(Task task, const std::optional<Span>& span);
   void loop();
   std::exception_ptr device_error();
@@ -96,6 +100,7 @@ class Stream {
   ThreadPool pool_;
   std::unique_ptr<Queue> queue_;
   std::shared_ptr<DeviceQueue> device_queue_;
+  std::unique_ptr<QueueSpans> spans_;  // from the first trace on
   // For a GPU's stream: its own failure, and those of the streams that it waited for.
   struct Failure;
   using Failures = std::vector<std::shared_ptr<Failure>>;

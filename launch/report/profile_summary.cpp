@@ -113,15 +113,18 @@ ProfileSums read_profile(std::string_view json, const std::string& name) {
     out.steps = std::max(out.steps, static_cast<int64_t>(list_of_steps.size()));
     for (auto& [begin, end] : list_of_steps) out.ranks[rank].step_us += end - begin;
   }
+  const bool gpu = std::any_of(of_all.begin(), of_all.end(), [](auto& e) { return e.kind == "device"; });
   const auto inside = [&](const TimelineEvent& e) {
     for (auto& [begin, end] : steps[e.rank])
-      if (e.begin >= begin && e.end <= end) return true;
+      if (e.begin >= begin && (e.end <= end || (e.kind == "device" && e.begin < end))) return true;
     return false;
   };
   for (const TimelineEvent& e : of_all) {
     if (e.kind == "step" || out.ranks.count(e.rank) == 0) continue;
     RankSum& r = out.ranks[e.rank];
-    const bool own = compute.count(e.rank) > 0 && compute[e.rank] == e.thread;
+    // On a GPU its own time for the tasks counts, and the host's only for waits.
+    const bool on_host = compute.count(e.rank) > 0 && compute[e.rank] == e.thread;
+    const bool own = e.kind == "device" || (on_host && (!gpu || e.name == "wait" || e.name == "wait_for_batch"));
     if (!inside(e)) continue;
     if (e.kind == "exchange") add(r.exchanges[e.name], e);
     if (e.kind == "range" || !own) continue;

@@ -119,6 +119,7 @@ bool Timeline::after(int64_t step) {
     if (owner_) take();
     return false;
   }
+  current_stream().synchronize();  // a GPU's spans are known when it has done the work
   comm_.barrier("timeline");
   if (owner_) {
     stop_trace();
@@ -158,9 +159,10 @@ std::string Timeline::events_of_rank() const {
       event(comm_.rank(), kStepTrack, s.begin_ns, s.end_ns, json_text_of(str("step ", s.number)), ",\"cat\":\"step\"");
   for (const Span& s : spans_) {
     std::string more = str(",\"cat\":\"",
-                           s.range          ? "range"
-                           : is_exchange(s) ? "exchange"
-                                            : "work",
+                           s.range                      ? "range"
+                           : trace_track_name(s.thread) ? "device"
+                           : is_exchange(s)             ? "exchange"
+                                                        : "work",
                            "\",\"args\":{\"self\":");
     put_us(more, std::max<int64_t>(0, s.self_ns));
     if (s.module) more += ",\"module\":" + quoted(s.module);
@@ -183,8 +185,12 @@ std::string Timeline::events_of_rank() const {
   }
   for (const auto& [rank, thread] : threads) {
     const bool own = rank == comm_.rank() && thread == trace_thread();
+    const char* const track = trace_track_name(thread);
     out += str("{\"ph\":\"M\",\"pid\":", rank, ",\"tid\":", thread, ",\"name\":\"thread_name\",\"args\":{\"name\":\"",
-               own ? "compute" : "thread", " ", thread, "\"}}\n");
+               track ? track
+               : own ? "compute"
+                     : "thread",
+               " ", thread, "\"}}\n");
   }
   return out;
 }

@@ -322,6 +322,27 @@ TEST_F(CudaBackendTest, WorkIsTimedByTheDevicesOwnClock) {
   EXPECT_THROW(queue->seconds_of([] {}), Error);
 }
 
+TEST_F(CudaBackendTest, NotesItsOwnTimeBetweenTasks) {
+  const auto queue = backend->make_queue(1, false);
+  const int before = fake_cuda().events;
+  {
+    const auto first = queue->note_time();
+    fake_cuda().clock_ms += 250;
+    const auto second = queue->note_time();
+    EXPECT_DOUBLE_EQ(second->seconds_since(*first), 0.25);
+    fake_cuda().busy = true;
+    EXPECT_FALSE(second->done());
+    fake_cuda().busy = false;
+    EXPECT_TRUE(second->done());
+    fake_cuda().fails["cudaEventQuery"] = cudaErrorIllegalAddress;
+    EXPECT_THROW(second->done(), Error);
+    fake_cuda().fails.clear();
+  }
+  EXPECT_EQ(fake_cuda().events, before);
+  queue->begin_recording();
+  EXPECT_EQ(queue->note_time(), nullptr) << "recorded work runs later, and again";
+}
+
 TEST_F(CudaBackendTest, LibrariesGoWithTheirQueue) {
   auto queue = backend->make_queue(0, false);
   bool alive = true, stream_was_there = false;

@@ -277,6 +277,40 @@ TEST(GpuMemory, ItsEndNamesWhoAskedWhatHoldsTheRestAndWhatIsFree) {
   EXPECT_EQ(Tensor::full({10}, 1).to_vector(), std::vector<double>(10, 1)) << "and work goes on";
 }
 
+TEST(GpuTrace, HasTheDevicesOwnTimesOnATrackOfTheStream) {
+  Stream stream = gpu_stream();
+  WithStream with(stream);
+  Tensor x = Tensor::full({1 << 20}, 1), y = Tensor::empty({1 << 20});
+  for (int trace = 0; trace < 2; ++trace) {
+    start_trace();
+    const int64_t begun = trace_now_ns();
+    {
+      const TraceModule module("blocks.0");
+      const TraceOp op("add");
+      raw::add(y, x, x);
+      raw::add(y, y, x);
+    }
+    stream.synchronize();
+    const int64_t ended = trace_now_ns();
+    stop_trace();
+    std::vector<Span> on_device, on_host;
+    for (const Span& s : take_trace().spans)
+      if (std::string_view(s.name) == "add") (trace_track_name(s.thread) ? on_device : on_host).push_back(s);
+    ASSERT_EQ(on_device.size(), 2u);
+    ASSERT_GE(on_host.size(), 2u) << "launching it takes the host time, too";
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_STREQ(on_device[i].module, "blocks.0");
+      EXPECT_GT(on_device[i].bytes, 0);
+      EXPECT_GT(on_device[i].end_ns, on_device[i].begin_ns);
+      EXPECT_EQ(on_device[i].self_ns, on_device[i].end_ns - on_device[i].begin_ns);
+      EXPECT_GE(on_device[i].begin_ns, begun - 1'000'000) << "the clocks are aligned";
+      EXPECT_LE(on_device[i].end_ns, ended + 1'000'000);
+    }
+    EXPECT_STREQ(trace_track_name(on_device[0].thread), "GPU stream");
+    EXPECT_GE(on_device[1].begin_ns, on_device[0].end_ns);
+  }
+}
+
 TEST(GpuGraph, RunsAgainOnWhatIsThereThen) {
   Stream stream = gpu_stream(), side(fake_gpu(), Stream::Mode::kInline);
   WithStream with(stream);

@@ -75,6 +75,22 @@ class FakeQueue final : public DeviceQueue {
       for (auto& w : work) w(cpu);
     });
   }
+  struct Time final : DeviceTime {
+    std::atomic<int64_t> ns{0};
+    bool done() override { return ns.load() != 0; }
+    void wait() override {
+      while (!done()) std::this_thread::yield();
+    }
+    double seconds_since(const DeviceTime& earlier) override {
+      return 1e-9 * static_cast<double>(ns.load() - static_cast<const Time&>(earlier).ns.load());
+    }
+  };
+  std::shared_ptr<DeviceTime> note_time() override {
+    if (recording) return nullptr;
+    auto time = std::make_shared<Time>();
+    thread.enqueue([time](Parallel&) { time->ns = trace_now_ns(); });
+    return time;
+  }
   double seconds_of(const std::function<void()>& work) override {
     thread.synchronize();
     const auto begin = std::chrono::steady_clock::now();

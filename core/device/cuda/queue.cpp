@@ -181,6 +181,18 @@ double CudaQueue::seconds_of(const std::function<void()>& work) {
   return static_cast<double>(timer.milliseconds()) * 1e-3;
 }
 
+std::shared_ptr<DeviceTime> CudaQueue::note_time() {
+  if (recording()) return nullptr;
+  return std::make_shared<CudaTime>(stream());
+}
+
+bool CudaTime::done() {
+  const cudaError_t state = cudaEventQuery(event_);
+  if (state == cudaErrorNotReady) return false;
+  check_cuda(state, "timing work");
+  return true;
+}
+
 void* CudaQueue::scratch_memory(int slot, int64_t bytes) {
   Scratch& scratch = scratch_.at(static_cast<size_t>(slot));
   if (bytes <= scratch.bytes) return scratch.data;

@@ -70,6 +70,29 @@ class CudaTimer {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
+// An event of the current GPU that notes its time.
+class CudaTime final : public DeviceTime {
+ public:
+  explicit CudaTime(cudaStream_t stream) {
+    check_cuda(cudaEventCreate(&event_), "making an event to time by");
+    check_cuda(cudaEventRecord(event_, stream), "recording an event");
+  }
+  ~CudaTime() override { (void)cudaEventDestroy(event_); }
+  CudaTime(const CudaTime&) = delete;
+  CudaTime& operator=(const CudaTime&) = delete;
+
+  bool done() override;
+  void wait() override { check_cuda(cudaEventSynchronize(event_), "timing work"); }
+  double seconds_since(const DeviceTime& earlier) override {
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, static_cast<const CudaTime&>(earlier).event_, event_), "timing work");
+    return static_cast<double>(ms) * 1e-3;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 // One recording of work for a graph, as queues and events that take part in it know it.
 struct CudaRecording {
   std::atomic<bool> ended = false;
@@ -129,6 +152,7 @@ class CudaQueue final : public DeviceQueue {
   std::shared_ptr<DeviceGraph> end_recording() override;
   void launch(DeviceGraph& graph) override;
   double seconds_of(const std::function<void()>& work) override;
+  std::shared_ptr<DeviceTime> note_time() override;
   void begin_profiler_range(const char* name) override;
   void end_profiler_range() override;
 
