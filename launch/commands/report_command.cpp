@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -117,6 +118,25 @@ struct PageContent {
   std::vector<JsonObject> attached;
 };
 
+// The tensors of the runs' models, each list once: about.modules of a run becomes its index.
+JsonText shared_models(std::vector<JsonObject>& runs) {
+  std::vector<JsonValue> lists;
+  std::map<std::string, int64_t> known;
+  for (JsonObject& run : runs)
+    for (auto& [key, value] : run) {
+      auto about = key == "about" ? parse_json_object(std::get<JsonText>(value).text) : std::nullopt;
+      for (size_t i = 0; about && i < about->size(); ++i) {
+        auto& [part, modules] = (*about)[i];
+        if (part != "modules" || !std::holds_alternative<JsonText>(modules)) continue;
+        const auto [it, fresh] = known.try_emplace(std::get<JsonText>(modules).text, std::ssize(lists));
+        if (fresh) lists.emplace_back(modules);
+        modules = it->second;
+      }
+      if (about) value = JsonText{json_line(*about)};
+    }
+  return json_array(lists);
+}
+
 // With as many points as fit: a page of few runs shows them finely.
 std::string fitted_page(const PageContent& content, std::vector<std::string>& left_out) {
   const JsonText attached = json_array(content.attached);
@@ -131,9 +151,11 @@ std::string fitted_page(const PageContent& content, std::vector<std::string>& le
         left_out.emplace_back(e.what());
       }
     require(!runs.empty(), ExitCode::kMissingInput, left_out.empty() ? "there is no run to report" : left_out[0]);
+    const JsonText models = shared_models(runs);
     JsonObject data{{"made", seconds_since_1970()},
                     {"version", std::string(kVersion)},
                     {"runs", json_array(runs)},
+                    {"models", models},
                     {"attachments", attached}};
     if (content.sweep) data.emplace_back("sweep", *content.sweep);
     std::string out = page(data);

@@ -3,6 +3,7 @@
 // and launch/commands/report_command.cpp write it. Every text comes to the page as textContent, so none of it is markup.
 (() => {
   const data = JSON.parse(document.getElementById('data').textContent);
+  for (const r of data.runs || []) if (r.about && Number.isInteger(r.about.modules)) r.about.modules = data.models[r.about.modules];
   const main = document.getElementById('main');
   const svgSpace = 'http://www.w3.org/2000/svg';
 

@@ -15,7 +15,8 @@ expect "it says what it wrote" grep -qE '^wrote page.html, 2 runs, [0-9]+ bytes$
 expect "one data element" test "$(data_of page.html | wc -l)" -eq 1
 has "curves" '"val_loss":\{"n":2,"m":[0-9.]+,"s":\[3,3\],"v":\['
 has "all of both runs' configurations" '"optim.lr":"0.0123"'
-has "the model's parameters" '"modules":\[\{"name":"wte.weight","shape":\['
+has "the model's parameters, once" '"models":\[\[\{"name":"wte.weight","shape":\[[0-9,]+\]'
+has "floating-point operations of modules" '"module_flops":\{.*"blocks.0.qkv":[0-9]'
 has "memory by use" '"memory":\{"peak":[0-9]+,"activations":[0-9]+'
 has "checkpoints" '"checkpoints":\[\{"step":6,"path":"a/checkpoints/step-00000006"'
 has "rank times" '"ranks":\{"s":\['
