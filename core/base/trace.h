@@ -76,7 +76,7 @@ int64_t trace_started_ns();  // when the newest trace was started; 0: none was
 // thread at a time.
 class TraceTrack {
  public:
-  explicit TraceTrack(const char* name);  // never freed
+  explicit TraceTrack(const char* name);  // a literal
   void write(const Span& span) { ring_->write(span); }
 
  private:

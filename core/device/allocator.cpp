@@ -451,6 +451,10 @@ MemoryPeak take_memory_peak(const Device& device) {
 std::vector<MemorySample> take_memory_samples(const Device& device) {
   return memory_of(device).look([](MemoryLedger& ledger) { return ledger.take_samples(); });
 }
+void sample_memory(const Device& device, bool on) {
+  memory_of(device).look([on](MemoryLedger& ledger) { ledger.sample(on); });
+}
+
 WithoutMemoryPeak::WithoutMemoryPeak(const Device& device) : device_(device) {
   memory_of(device_).look([](MemoryLedger& ledger) { ledger.pause(1); });
 }

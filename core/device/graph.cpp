@@ -99,7 +99,8 @@ void StreamGraph::launch() {
     graph = graph_;
   }
   check(graph != nullptr, "a graph was launched before it was recorded");
-  stream_.device_queue()->launch(*graph);
+  const TraceOp op("recorded step");
+  stream_.enqueue([&](Parallel&) { stream_.device_queue()->launch(*graph); });
 }
 
 void not_in_a_graph(const char* what) {

@@ -1,7 +1,6 @@
 #include "core/device/memory_ledger.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <map>
@@ -13,8 +12,8 @@ namespace lockstep {
 namespace {
 
 constexpr MemoryLedger::Owner kNone = UINT32_MAX;
-constexpr size_t kMostSamples = 100'000;
-constexpr int64_t kSampledPart = 100;  // of the peak: smaller changes are not sampled
+constexpr size_t kMostSamples = 20'000;  // between two calls of take_samples()
+constexpr int64_t kSampledPart = 100;    // of the peak: smaller changes are not sampled
 
 // "blocks.7.mlp.up" is in group "blocks." as number 7; "head.weight" in group "head", which has no number.
 struct Group {
@@ -51,6 +50,8 @@ MemoryLedger::Owner MemoryLedger::owner_of(MemoryUse use, std::string_view whom)
   }
   Owner& owner = last_->second[static_cast<size_t>(use)];
   if (owner == kNone) {
+    // Memory is freed where nothing may throw: what is copied then has room already.
+    for (Mark* mark : {&peak_, &taken_}) mark->held.reserve(owners_.capacity() + 1);
     owner = static_cast<Owner>(owners_.size());
     owners_.push_back({use, &last_->first});
     bytes_.push_back(0);
@@ -60,6 +61,7 @@ MemoryLedger::Owner MemoryLedger::owner_of(MemoryUse use, std::string_view whom)
 
 void MemoryLedger::count_in(int64_t bytes, Owner owner) {
   const auto i = static_cast<size_t>(owners_[owner].use);
+  if (pauses_ > 0) leave(peak_), leave(taken_);
   bytes_[owner] += bytes;
   stats_.by_use[i] += bytes;
   stats_.bytes_in_use += bytes;
@@ -69,7 +71,7 @@ void MemoryLedger::count_in(int64_t bytes, Owner owner) {
     rise(peak_, owner);
     rise(taken_, owner);
   }
-  if (tracing()) sample();
+  if (sampling_) add_sample();
 }
 
 void MemoryLedger::count_out(int64_t bytes, Owner owner) {
@@ -78,7 +80,7 @@ void MemoryLedger::count_out(int64_t bytes, Owner owner) {
   bytes_[owner] -= bytes;
   stats_.by_use[static_cast<size_t>(owners_[owner].use)] -= bytes;
   stats_.bytes_in_use -= bytes;
-  if (tracing()) sample();
+  if (sampling_) add_sample();
 }
 
 void MemoryLedger::rise(Mark& mark, Owner owner) const {
@@ -103,7 +105,9 @@ void MemoryLedger::restart_peak() {
 }
 
 void MemoryLedger::restart(Mark& mark) const {
+  std::vector<int64_t> room = std::move(mark.held);
   mark = Mark();
+  mark.held = std::move(room);
   mark.bytes = stats_.bytes_in_use;
   mark.now = true;
 }
@@ -132,7 +136,19 @@ std::vector<MemoryShare> MemoryLedger::shares_of(const std::vector<int64_t>& byt
   return out;
 }
 
-void MemoryLedger::sample() {
+void MemoryLedger::sample(bool on) {
+  sampling_ = on;
+  samples_ = {};
+  if (on) samples_.reserve(kMostSamples);
+}
+
+std::vector<MemorySample> MemoryLedger::take_samples() {
+  std::vector<MemorySample> out = samples_;
+  samples_.clear();
+  return out;
+}
+
+void MemoryLedger::add_sample() {
   if (std::abs(stats_.bytes_in_use - sampled_bytes_) * kSampledPart < stats_.peak_bytes) return;
   if (samples_.size() == kMostSamples) return;
   samples_.push_back({trace_now_ns(), stats_.by_use});

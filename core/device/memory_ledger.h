@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/device/allocator.h"
@@ -19,7 +20,6 @@ class MemoryLedger {
   using Owner = uint32_t;  // a use together with a name
 
   Owner owner_of(MemoryUse use, std::string_view whom);
-  MemoryUse use_of(Owner owner) const { return owners_[owner].use; }
   void count_in(int64_t bytes, Owner owner);
   void count_out(int64_t bytes, Owner owner);
 
@@ -30,7 +30,8 @@ class MemoryLedger {
   MemoryPeak peak() const { return told(peak_); }
   MemoryPeak take_peak();
   std::vector<MemoryShare> held() const { return shares_of(bytes_); }
-  std::vector<MemorySample> take_samples() { return std::exchange(samples_, {}); }
+  void sample(bool on);
+  std::vector<MemorySample> take_samples();
 
  private:
   struct Named {
@@ -52,7 +53,7 @@ class MemoryLedger {
   void restart(Mark& mark) const;
   MemoryPeak told(const Mark& mark) const;
   std::vector<MemoryShare> shares_of(const std::vector<int64_t>& bytes) const;
-  void sample();
+  void add_sample();
 
   AllocatorStats stats_;
   std::vector<Named> owners_;
@@ -61,6 +62,7 @@ class MemoryLedger {
   std::pair<const std::string, std::array<Owner, kMemoryUses>>* last_ = nullptr;  // that was asked for
   Mark peak_, taken_;
   int pauses_ = 0;
+  bool sampling_ = false;
   std::vector<MemorySample> samples_;
   int64_t sampled_bytes_ = 0;
 };

@@ -33,7 +33,9 @@ struct MemorySample {
 MemoryPeak memory_peak(const Device& device = {});
 // The most since the last call, or since the program began.
 MemoryPeak take_memory_peak(const Device& device = {});
-// While a trace goes on: what was in use, whenever it had changed by 1% of the peak. Those since the last call.
+// Begins or ends to sample what is in use, whenever it has changed by 1% of the peak.
+void sample_memory(const Device& device, bool on);
+// Those since the last call, at most 20,000.
 std::vector<MemorySample> take_memory_samples(const Device& device = {});
 
 // What is allocated in this scope, by any thread, is in no peak: it is not the run's.

@@ -1,5 +1,6 @@
 #include "core/device/queue_spans.h"
 
+#include <limits>
 #include <utility>
 
 namespace lockstep {
@@ -7,26 +8,35 @@ namespace lockstep {
 QueueSpans::QueueSpans(DeviceQueue& queue) : queue_(queue), track_("GPU stream") { follow(); }
 QueueSpans::~QueueSpans() { leave(); }
 
-// The device is idle when it notes the time, so that it does so between the two looks at the host's clock.
+// The device is idle when it notes the time, so that it does so between two looks at the host's clock: the closest ones
+// of several.
 void QueueSpans::align() {
+  constexpr int kTries = 5;
   queue_.record()->wait();
-  const int64_t before = trace_now_ns();
-  auto origin = queue_.note_time();
-  if (!origin) return;
-  origin->wait();
-  const int64_t after = trace_now_ns();
+  int64_t closest = std::numeric_limits<int64_t>::max();
   std::lock_guard lock(mutex_);
   under_way_.clear();
-  origin_ = std::move(origin);
-  origin_ns_ = before + (after - before) / 2;
+  for (int i = 0; i < kTries; ++i) {
+    const int64_t before = trace_now_ns();
+    auto noted = queue_.note_time();
+    noted->wait();
+    const int64_t between = trace_now_ns() - before;
+    if (between >= closest) continue;
+    closest = between;
+    origin_ = std::move(noted);
+    origin_ns_ = before + between / 2;
+  }
   aligned_for_ = trace_started_ns();
 }
 
 void QueueSpans::run(const std::function<void()>& launch, const Span& span) {
-  if (aligned_for_ != trace_started_ns()) align();
   Noted noted{span, queue_.note_time(), nullptr};
+  if (!noted.begin) return launch();
+  if (aligned_for_ != trace_started_ns()) {
+    align();
+    noted.begin = queue_.note_time();
+  }
   launch();
-  if (!noted.begin || !origin_) return;
   noted.end = queue_.note_time();
   std::lock_guard lock(mutex_);
   under_way_.push_back(std::move(noted));
@@ -36,13 +46,13 @@ void QueueSpans::collect() {
   std::lock_guard lock(mutex_);
   for (; !under_way_.empty() && under_way_.front().end->done(); under_way_.pop_front()) {
     Noted& n = under_way_.front();
-    const auto ns = [&](DeviceTime& time) {
-      return origin_ns_ + static_cast<int64_t>(1e9 * time.seconds_since(*origin_));
-    };
-    n.span.begin_ns = ns(*n.begin);
-    n.span.end_ns = ns(*n.end);
-    n.span.self_ns = n.span.end_ns - n.span.begin_ns;
+    const auto ns = [](double seconds) { return static_cast<int64_t>(1e9 * seconds); };
+    n.span.begin_ns = origin_ns_ + ns(n.begin->seconds_since(*origin_));
+    n.span.self_ns = ns(n.end->seconds_since(*n.begin));
+    n.span.end_ns = n.span.begin_ns + n.span.self_ns;
     track_.write(n.span);
+    origin_ = n.end;  // a device's differences are the coarser, the longer they are
+    origin_ns_ = n.span.end_ns;
   }
 }
 

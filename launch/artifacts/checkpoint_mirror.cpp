@@ -25,6 +25,7 @@ std::vector<std::pair<std::string, std::string>> records(const RunPaths& from, c
   return {{from.config(), to.config()},
           {from.attempts(), to.attempts()},
           {from.metrics(), to.metrics()},
+          {from.histograms(), to.histograms()},
           {from.log(), to.log()}};
 }
 

@@ -107,7 +107,8 @@ RunDir::RunDir(const std::string& dir, bool resume) : paths_{dir} {
     }
     // Of an earlier attempt; a launcher of this one writes the latter again within a second.
     for (const auto& left : {paths_.failure(), paths_.ranks()}) ::unlink(left.c_str());
-    for (const auto& path : {paths_.config(), paths_.algorithms(), paths_.metrics(), paths_.failure()})
+    for (const auto& path : {paths_.config(), paths_.algorithms(), paths_.metrics(), paths_.histograms(),
+                             paths_.memory_profile(), paths_.failure()})
       remove_left_files(path + ".tmp-");
   } catch (...) {
     release_lock();

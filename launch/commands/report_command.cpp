@@ -118,22 +118,24 @@ struct PageContent {
   std::vector<JsonObject> attached;
 };
 
-// The tensors of the runs' models, each list once: about.modules of a run becomes its index.
+// The tensors of the runs' models, about.modules, each list once; a run's `model` is its index.
 JsonText shared_models(std::vector<JsonObject>& runs) {
   std::vector<JsonValue> lists;
   std::map<std::string, int64_t> known;
-  for (JsonObject& run : runs)
-    for (auto& [key, value] : run) {
-      auto about = key == "about" ? parse_json_object(std::get<JsonText>(value).text) : std::nullopt;
-      for (size_t i = 0; about && i < about->size(); ++i) {
-        auto& [part, modules] = (*about)[i];
-        if (part != "modules" || !std::holds_alternative<JsonText>(modules)) continue;
-        const auto [it, fresh] = known.try_emplace(std::get<JsonText>(modules).text, std::ssize(lists));
-        if (fresh) lists.emplace_back(modules);
-        modules = it->second;
-      }
-      if (about) value = JsonText{json_line(*about)};
+  for (JsonObject& run : runs) {
+    const auto about = parse_json_object(text_of(run, "about"));
+    if (!about) continue;
+    JsonObject rest;
+    for (const auto& [key, value] : *about)
+      if (key != "modules") rest.emplace_back(key, value);
+    if (const std::string list = text_of(*about, "modules"); list.starts_with('[')) {
+      const auto [it, fresh] = known.try_emplace(list, std::ssize(lists));
+      if (fresh) lists.emplace_back(JsonText{list});
+      run.emplace_back("model", it->second);
     }
+    for (auto& [key, value] : run)
+      if (key == "about") value = JsonText{json_line(rest)};
+  }
   return json_array(lists);
 }
 

@@ -3,7 +3,6 @@
 // and launch/commands/report_command.cpp write it. Every text comes to the page as textContent, so none of it is markup.
 (() => {
   const data = JSON.parse(document.getElementById('data').textContent);
-  for (const r of data.runs || []) if (r.about && Number.isInteger(r.about.modules)) r.about.modules = data.models[r.about.modules];
   const main = document.getElementById('main');
   const svgSpace = 'http://www.w3.org/2000/svg';
 
@@ -41,6 +40,14 @@
   const date = s => s > 0 ? new Date(s * 1000).toISOString().replace('T', ' ').slice(0, 19) + ' UTC' : '';
   const colors = ['#1f6feb', '#d1242f', '#1a7f37', '#9a6700', '#8250df', '#bf3989', '#0a7ea4', '#bc4c00', '#57606a', '#4d7c0f'];
   const colorOf = i => i < colors.length ? colors[i] : `hsl(${(i * 137.5) % 360} 60% 50%)`;
+  // What cannot be drawn does not keep the rest from it.
+  const attempt = draw_it => {
+    try {
+      draw_it();
+    } catch (e) {
+      main.append(make('p', {class: 'bad'}, `A part of this page cannot be shown: ${e.message}`));
+    }
+  };
   const section = title => {
     const s = make('section', {}, make('h2', {}, title));
     main.append(s);
@@ -55,13 +62,35 @@
   };
 
   // --- The runs' curves ---
+  // Members of about.json and histograms that have the shape that is drawn; others are left out.
+  const isList = Array.isArray, isObject = o => o !== null && typeof o === 'object' && !isList(o), isCount = n => Number.isFinite(n);
+  const isName = s => typeof s === 'string' && s.length < 1000;
+  const shapes = {
+    memory: m => isObject(m) && Object.values(m).every(isCount),
+    peak: p => isObject(p) && isCount(p.peak) && isList(p.shares) && p.shares.every(s => isObject(s) && isCount(s.bytes) && isName(s.use) && isName(s.whom)),
+    confusion: c => isObject(c) && isList(c.counts) && c.counts.length > 0 && c.counts.every(row => isList(row) && row.length > 0 && row.every(isCount)),
+    module_flops: f => isObject(f) && Object.values(f).every(isCount),
+    modules: l => isList(l) && l.every(m => isObject(m) && isName(m.name) && isList(m.shape) && m.shape.every(isCount)),
+  };
+  const soundAbout = (run, problems) => {
+    const about = {...(isObject(run.about) ? run.about : {}), modules: Number.isInteger(run.model) ? data.models[run.model] : []};
+    for (const [key, fits] of Object.entries(shapes)) {
+      if (about[key] == null || fits(about[key])) continue;
+      problems.push(`about.json: ${key} is not what lockstep writes; it is left out`);
+      delete about[key];
+    }
+    return about;
+  };
+  const isCounts = l => isList(l) && l.every(c => isList(c) && c.length === 2 && Number.isInteger(c[0]) && Math.abs(c[0]) < 513 && isCount(c[1]));
+  const soundHistograms = l => (isList(l) ? l : []).filter(h => isObject(h) && isCount(h.step)).map(h => Object.fromEntries(Object.entries(h).filter(([k, v]) => k === 'step' || isCounts(v))));
   const runs = data.runs.map((run, index) => {
     const curves = {};
     for (const [name, c] of Object.entries(run.curves || {})) {
       let step = 0;
       curves[name] = {n: c.n, median: c.m ?? NaN, step: c.s.map(d => step += d), value: c.v.map(v => v == null ? NaN : v)};
     }
-    return {...run, index, color: colorOf(index), shown: true, curves, about: run.about || {}, config: run.config || {}};
+    const problems = [...(run.problems || [])];
+    return {...run, index, color: colorOf(index), shown: true, curves, problems, about: soundAbout(run, problems), histograms: soundHistograms(run.histograms), config: run.config || {}};
   });
   const names = new Map();  // several runs may have one name
   for (const r of runs) names.set(r.name, (names.get(r.name) || 0) + 1);
@@ -131,7 +160,7 @@
   if (runs.length === 1) document.title = runs[0].label + ' - Lockstep report';
 
   // --- Runs ---
-  {
+  attempt(() => {
     const s = section(runs.length === 1 ? 'Run' : 'Runs');
     const rate = r => Object.keys(r.curves).find(k => k.endsWith('_per_s'));
     s.append(table(['', 'run', 'state', 'step', 'loss', 'validation', 'best validation', 'step time', 'rate', 'parameters', 'ranks'],
@@ -159,7 +188,7 @@
       for (const p of r.problems || []) said.push([r.label, p]);
     }
     if (said.length) s.append(make('h3', {}, 'What stands out'), table(['run', ''], said));
-  }
+  });
 
   // --- Charts ---
   const all = [];
@@ -170,7 +199,7 @@
   const order = ['loss', 'val_loss', 'lr', 'grad_norm'];
   const rank = n => { const i = order.indexOf(n); return i < 0 ? order.length : i; };
   const logBox = make('input', {type: 'checkbox', onchange: e => { view.logY = e.target.checked; redraw(); }});
-  {
+  attempt(() => {
     const s = section('Curves');
     const pick = make('select', {onchange: e => { view.x = e.target.value; view.from = view.to = null; redraw(); }},
       ...Object.entries(axes).filter(([, a]) => !a.has || runs.some(a.has)).map(([k, a]) => make('option', {value: k}, a.title)));
@@ -197,7 +226,7 @@
       else s.append(make('details', {open: g < 3}, make('summary', {}, titles[g]), grid));
       for (const name of mine) grid.append(chart(name));
     }
-  }
+  });
 
   function chart(name) {
     const box = make('div', {class: 'chart'}), svg = draw('svg', {tabindex: 0, role: 'img'});
@@ -368,7 +397,8 @@
   }
 
   // --- A bar of parts ---
-  const partColors = {data: '#9a6700', forward: '#1f6feb', backward: '#8250df', 'waits for ranks': '#d1242f', optimizer: '#1a7f37', other: '#8b949e'};
+  const useNames = ['activations', 'parameters', 'gradients', 'moments', 'gathered', 'batches', 'scratch', 'in_host'];
+  const partColors = {...Object.fromEntries(useNames.map((n, i) => [n, colorOf(i)])), data: '#9a6700', forward: '#1f6feb', backward: '#8250df', 'waits for ranks': '#d1242f', optimizer: '#1a7f37', other: '#8b949e'};
   const bar = (parts, text) => {
     const sum = parts.reduce((s, [, v]) => s + v, 0) || 1;
     const b = make('div', {class: 'bar', role: 'img', 'aria-label': parts.map(([n, v]) => `${n} ${text(v)}`).join(', ')});
@@ -387,7 +417,7 @@
   };
 
   // --- Time and memory by category ---
-  {
+  attempt(() => {
     const timed = runs.filter(r => r.curves.step_ms);
     if (timed.length) {
       const s = section('Where a step\'s time goes');
@@ -420,16 +450,15 @@
       }), [1, 2, 3]));
       for (const r of good) s.append(timeline(r));
     }
-  }
+  });
 
   // What was held at the peak of memory: uses, and within each the modules as a tree, a row a level. A click or Enter
   // makes one part the whole width, on the first row what is around it.
   function flames(r) {
-    const peak = r.about.peak, uses = [];
+    const peak = r.about.peak;
     const root = {name: 'all', full: 'all', bytes: 0, parts: new Map()};
     for (const share of peak.shares || []) {
       const use = String(share.use), whom = String(share.whom || '');
-      if (!uses.includes(use)) uses.push(use);
       // The name of a bucket, which has spaces, is one part.
       const path = [use, ...(whom.includes(' ') ? [whom] : whom.split('.').filter(p => p))];
       let at = root;
@@ -457,7 +486,7 @@
         const b = make('button', {type: 'button', title: label, 'aria-label': label}, node.name);
         b.style.left = 100 * left + '%';
         b.style.width = 100 * node.bytes / top.bytes + '%';
-        b.style.background = node.use ? colorOf(uses.indexOf(node.use)) : 'var(--faint)';
+        b.style.background = partColors[node.use] || 'var(--faint)';
         b.addEventListener('click', () => show(node === top && node.above ? node.above : node, true));
         return b;
       }))));
@@ -494,10 +523,10 @@
   }
 
   // --- Ranks ---
-  {
+  attempt(() => {
     const with_ranks = runs.filter(r => r.ranks || (r.about.ranks > 1));
     if (with_ranks.length) section('Ranks').append(...with_ranks.map(ranksOf));
-  }
+  });
   function ranksOf(r) {
     const out = make('div', {}, make('h3', {}, r.label));
     if (r.ranks) {
@@ -558,7 +587,7 @@
   }
 
   // --- Configurations ---
-  {
+  attempt(() => {
     const keys = [];
     for (const r of runs) for (const k of Object.keys(r.config)) if (!keys.includes(k)) keys.push(k);
     if (runs.length > 1) {
@@ -570,7 +599,7 @@
     const s = section(runs.length > 1 ? 'Configurations' : 'Configuration');
     for (const r of runs)
       s.append(make('details', {}, make('summary', {}, r.label), table(['key', 'value'], Object.entries(r.config))));
-  }
+  });
 
   // --- Sweep ---
   if (data.sweep) {
@@ -622,18 +651,22 @@
   }
 
   // --- Histograms of watched values ---
-  {
+  attempt(() => {
     const watched = runs.filter(r => (r.histograms || []).length);
     if (watched.length) {
       const s = section('Histograms of watched values');
       s.append(make('p', {class: 'note'}, 'How many values lie in each bucket, two buckets for each power of two: a row a step, the oldest at the top; 0 is the line.'));
       for (const r of watched) {
         const names = [...new Set(r.histograms.flatMap(h => Object.keys(h)))].filter(n => n !== 'step').sort(), list = make('div', {class: 'charts'});
-        for (const name of names.slice(0, 120)) list.append(ridges(name, r.histograms.filter(h => Array.isArray(h[name]) && h[name].length)));
-        s.append(make('details', {open: watched.length === 1}, make('summary', {}, `${r.label}: ${names.length} tensors` + (names.length > 120 ? ', the first 120' : '')), list));
+        const d = make('details', {}, make('summary', {}, `${r.label}: ${names.length} tensors`), list);
+        d.addEventListener('toggle', () => {
+          if (list.childElementCount === 0) for (const name of names) list.append(ridges(name, r.histograms.filter(h => h[name] && h[name].length)));
+        });
+        d.open = watched.length === 1;
+        s.append(d);
       }
     }
-  }
+  });
   // The lower edge of a bucket (launch/artifacts/histogram.h).
   function edge(bucket) {
     if (bucket < 0) return -edge(-bucket);
@@ -643,7 +676,7 @@
   function ridges(name, lines) {
     const width = 420, height = 26 + 12 * lines.length + 18, all = lines.flatMap(h => h[name].map(([b]) => b)).filter(b => b !== 0);
     // Of either sign the buckets between the least and the largest in use, and one for 0.
-    const span = sign => { const used = all.filter(b => sign * b > 0 || (sign < 0 && b === -1)); return used.length ? [Math.min(...used), Math.max(...used)] : null; };
+    const span = sign => { const used = all.filter(b => sign * b > 0); return used.length ? [Math.min(...used), Math.max(...used)] : null; };
     const below = span(-1), above = span(1), left = below ? below[1] - below[0] + 1 : 0, right = above ? above[1] - above[0] + 1 : 0;
     const step = (width - 20) / (left + 1 + right), px = b => 10 + step * (b === 0 ? left : b < 0 ? b - below[0] : left + 1 + b - above[0]);
     const svg = draw('svg', {viewBox: `0 0 ${width} ${height}`, width: '100%', role: 'img', 'aria-label': `histograms of ${name}, steps ${lines.map(h => h.step).join(', ')}`});
@@ -667,7 +700,7 @@
   }
 
   // --- Models ---
-  {
+  attempt(() => {
     const seen = new Map();
     for (const r of runs) {
       if (!(r.about.modules || []).length) continue;
@@ -684,7 +717,7 @@
         s.append(tree(a));
       }
     }
-  }
+  });
   function tree(a) {
     const top = {children: new Map(), leaves: [], count: 0, flops: 0}, child = (node, part) => {
       if (!node.children.has(part)) node.children.set(part, {children: new Map(), leaves: [], count: 0, flops: 0});
@@ -719,7 +752,7 @@
   }
 
   // --- Confusion ---
-  {
+  attempt(() => {
     const counted = runs.filter(r => r.about.confusion && (r.about.confusion.counts || []).length);
     if (counted.length) {
       const s = section('Confusion matrices');
@@ -727,7 +760,7 @@
       for (const r of counted)
         s.append(make('h3', {}, `${r.label}, step ${r.about.confusion.step}`), matrix([['label', ...r.about.confusion.counts[0].map((_, i) => String(i))], ...r.about.confusion.counts.map((row, i) => [String(i), ...row.map(String)])]));
     }
-  }
+  });
 
   // --- Samples and other files ---
   if ((data.attachments || []).length) {

@@ -126,7 +126,9 @@ ProfileSums read_profile(std::string_view json, const std::string& name) {
     const bool on_host = compute.count(e.rank) > 0 && compute[e.rank] == e.thread;
     const bool own = e.kind == "device" || (on_host && (!gpu || e.name == "wait" || e.name == "wait_for_batch"));
     if (!inside(e)) continue;
-    if (e.kind == "exchange") add(r.exchanges[e.name], e);
+    // On a GPU its streams' exchanges count, and not the host's time for enqueuing them.
+    const bool device_exchange = e.kind == "device exchange";
+    if (device_exchange || (e.kind == "exchange" && !gpu)) add(r.exchanges[e.name], e);
     if (e.kind == "range" || !own) continue;
     add(r.work[e.name], e);
     if (!e.module.empty()) add(r.modules[e.module], e);

@@ -23,10 +23,11 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kColumns = 160;        // of the strip of rank times
-constexpr size_t kMostEvents = 400;     // of each kind
-constexpr size_t kMostCurves = 400;     // a foreign file may have a key a line
-constexpr size_t kMostFacts = 8 << 20;  // bytes of about.json
+constexpr size_t kColumns = 160;         // of the strip of rank times
+constexpr size_t kMostEvents = 400;      // of each kind
+constexpr size_t kMostCurves = 400;      // a foreign file may have a key a line
+constexpr size_t kMostFacts = 8 << 20;   // bytes of about.json
+constexpr size_t kHistogramBytes = 256;  // of histograms for each point of a curve: a page of few runs has more of both
 
 // Keys that are no metric to plot, or that are drawn in another way.
 bool is_curve(const std::string& key) { return key != "step" && key != "rank_ms" && key != "checkpoint_s"; }
@@ -140,22 +141,44 @@ JsonText checkpoints_of(const std::string& dir) {
   return json_array(out);
 }
 
-// Lines of some steps, evenly spread: {"step":100,"blocks.0":[[bucket,count],...],...}.
-JsonText histograms_of(const std::string& path) {
-  constexpr size_t kMostLines = 16, kMostBytes = 1 << 20;
+// Lines of some steps, evenly spread, and the last: {"step":100,"blocks.0":[[bucket,count],...],...}, of the first
+// tensors by name, in at most `most_bytes` together.
+JsonText histograms_of(const std::string& path, size_t most_bytes, std::vector<std::string>& problems) {
+  constexpr size_t kMostLines = 16, kMostTensors = 120;
   std::vector<JsonObject> kept;
+  JsonObject last;
   int64_t seen = 0, every = 1;
   each_line(path, [&](const std::string& line) {
-    if (line.size() > kMostBytes) return;
     auto o = parse_json_object(line);
-    if (!o || seen++ % every != 0) return;
+    if (!o) return;
+    last = *o;
+    if (seen++ % every != 0) return;
     kept.push_back(std::move(*o));
-    if (kept.size() <= kMostLines) return;
+    if (kept.size() < kMostLines) return;
     every *= 2;  // every second one of those so far
-    for (size_t i = 0; 2 * i < kept.size(); ++i) kept[i] = std::move(kept[2 * i]);
+    for (size_t i = 1; 2 * i < kept.size(); ++i) kept[i] = std::move(kept[2 * i]);
     kept.resize((kept.size() + 1) / 2);
   });
-  return json_array(kept);
+  if (!kept.empty() && kept.back() != last) kept.push_back(last);
+  // By name, so that the histograms of as many steps as there are of one tensor come before those of the next.
+  size_t bytes = 0, tensors = 0, left_out = 0;
+  std::vector<JsonObject> out(kept.size());
+  for (size_t i = 0; i < kept.size(); ++i)
+    if (const JsonValue* step = find_member(kept[i], "step")) out[i].emplace_back("step", *step);
+  for (const auto& [name, _] : last) {
+    if (name == "step") continue;
+    size_t more = 0;
+    for (const JsonObject& line : kept) more += name.size() + text_of(line, name).size();
+    if (++tensors > kMostTensors || (bytes += more) > most_bytes) {
+      ++left_out;
+      continue;
+    }
+    for (size_t i = 0; i < kept.size(); ++i)
+      if (const JsonValue* counts = find_member(kept[i], name)) out[i].emplace_back(name, *counts);
+  }
+  if (left_out > 0)
+    problems.push_back(str(path, ": histograms of ", left_out, " of ", tensors, " tensors are not on this page"));
+  return json_array(out);
 }
 
 JsonText goodput_json(const Goodput& g) {
@@ -259,7 +282,9 @@ JsonObject run_report(const std::string& dir, size_t points) {
       }
     }
   });
-  part_of(problems, [&] { out.emplace_back("histograms", histograms_of(paths.histograms())); });
+  part_of(problems, [&] {
+    out.emplace_back("histograms", histograms_of(paths.histograms(), points * kHistogramBytes, problems));
+  });
   part_of(problems, [&] {
     const std::string text = read_head(paths.about(), kMostFacts);
     if (text.empty()) return;

@@ -75,13 +75,14 @@ class AboutObserver final : public RunObserver {
     // Of an earlier attempt, until this one has its own.
     const auto before = parse_json_object(read_head(path_, 8 << 20));
     if (const JsonValue* memory = before ? find_member(*before, "memory") : nullptr) memory_ = *memory;
+    if (const JsonValue* confusion = before ? find_member(*before, "confusion") : nullptr) confusion_ = *confusion;
     if (const JsonValue* peak = before ? find_member(*before, "peak") : nullptr) peak_ = *peak;
     write();
   }
 
   void step(const RunStep& s) override {
     if (s.validation) confusion_ = confusion_of(s.report.step, s.validation->confusion);
-    if (++steps_ == kTypicalSteps) write();
+    if (++steps_ == kTypicalSteps || s.validation) write();
   }
   void end() override { write(); }
 

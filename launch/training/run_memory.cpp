@@ -1,6 +1,7 @@
 // The observer of `profile.memory`: what held the memory of each step when it was most, in profile/memory.jsonl, and in
 // the log.
 #include <cmath>
+#include <filesystem>
 
 #include "core/base/log.h"
 #include "core/device/context.h"
@@ -56,7 +57,12 @@ class MemoryObserver final : public RunObserver {
 }  // namespace
 
 std::unique_ptr<RunObserver> memory_observer(const RunView& run) {
-  if (!run.settings.profile.memory) return nullptr;
+  const std::string file = run.dir.paths().memory_profile();
+  if (!run.settings.profile.memory) {
+    // Steps that are done again are then not in what an earlier attempt wrote.
+    if (std::filesystem::exists(file)) MetricsWriter(file, run.trainer.steps_done());
+    return nullptr;
+  }
   return std::make_unique<MemoryObserver>(run);
 }
 

@@ -1,7 +1,9 @@
 // The observers that write a run's numbers: metrics.jsonl and TensorBoard files.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
+#include "core/base/log.h"
 #include "data/images/codecs/image_codec.h"
 #include "launch/artifacts/goodput.h"
 #include "launch/artifacts/metrics.h"
@@ -33,13 +35,16 @@ class MetricsObserver final : public RunObserver {
  public:
   explicit MetricsObserver(const RunView& run)
       : writer_(run.dir.paths().metrics(), run.trainer.steps_done()),
-        begun_after_(run.trainer.steps_done()),
-        histograms_path_(run.dir.paths().histograms()),
         rate_(run.trainer.items_unit() + "_per_s"),
         flops_(run.trainer.flops()),
         items_(static_cast<double>(run.settings.batch.global * run.trainer.items_per_sample())),
         ranks_(run.ranks),
-        so_far_(read_goodput(run.dir.paths().dir)) {}
+        so_far_(read_goodput(run.dir.paths().dir)) {
+    // Also where it is not watched any more: steps that are done again are then not in it.
+    const std::string histograms = run.dir.paths().histograms();
+    if (!run.settings.train.watch.empty() || std::filesystem::exists(histograms))
+      histograms_ = std::make_unique<MetricsWriter>(histograms, run.trainer.steps_done());
+  }
 
   void step(const RunStep& s) override {
     const StepReport& r = s.report;
@@ -86,11 +91,13 @@ class MetricsObserver final : public RunObserver {
     writer_.write(r.step, line);
     if (!r.watched.spreads.empty()) write_histograms(r);
   }
-  void check_there() override { writer_.check_there(); }
+  void check_there() override {
+    writer_.check_there();
+    if (histograms_) histograms_->check_there();
+  }
 
  private:
   void write_histograms(const StepReport& r) {
-    if (!histograms_) histograms_ = std::make_unique<MetricsWriter>(histograms_path_, begun_after_);
     JsonObject line;
     for (const ValueWatch::Spread& w : r.watched.spreads) {
       std::string text;
@@ -111,9 +118,7 @@ class MetricsObserver final : public RunObserver {
   }
 
   MetricsWriter writer_;
-  const int64_t begun_after_;
-  const std::string histograms_path_;
-  std::unique_ptr<MetricsWriter> histograms_;  // from the first step that has any
+  std::unique_ptr<MetricsWriter> histograms_;  // where there are any
   const std::string rate_;
   const double flops_, items_;  // of a step without rows that are cut to their bucket
   const int ranks_;
@@ -156,13 +161,14 @@ class TensorboardObserver final : public RunObserver {
  private:
   void add_confusion(int64_t step, const Confusion& confusion) {
     constexpr int64_t kMostClasses = 256;
-    if (confusion.counts.empty() || confusion.classes > kMostClasses) return;
+    const int64_t labels = std::ssize(by_class(confusion));
+    if (confusion.counts.empty() || std::max(labels, confusion.classes) > kMostClasses) return;
     try {
       const ByteImage picture = confusion_picture(confusion);
       writer_.picture(step, "validation/confusion", encode_png(picture), picture.height, picture.width);
     } catch (const Error& e) {
-      if (e.code() != ExitCode::kDevice) throw;
-      pictures_ = false;  // this build has no PNG
+      if (e.code() != ExitCode::kDevice) log_warning_once(str("no picture of the confusion matrix: ", e.what()));
+      pictures_ = false;  // kDevice: this build has no PNG
     }
   }
 

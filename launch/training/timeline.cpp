@@ -20,9 +20,10 @@
 namespace lockstep {
 namespace {
 
-constexpr int kStepTrack = -1;          // tid of the steps themselves
-constexpr size_t kMostSpans = 300'000;  // of a process: about 60 MB of text
-constexpr int64_t kShownWait = 20'000;  // ns: shorter waits have no arrow
+constexpr int kStepTrack = -1;           // tid of the steps themselves
+constexpr size_t kMostSpans = 300'000;   // of a process: about 60 MB of text
+constexpr size_t kMostSamples = 40'000;  // of its memory
+constexpr int64_t kShownWait = 20'000;   // ns: shorter waits have no arrow
 constexpr std::array<std::string_view, 7> kExchanges = {"all_reduce", "all_gather", "all_to_all", "reduce_scatter",
                                                         "broadcast",  "share",      "barrier"};
 
@@ -58,7 +59,7 @@ Timeline::Timeline(Communicator& comm, std::pair<int64_t, int64_t> steps, int64_
       every_((comm.size() + ranks - 1) / ranks) {}
 
 Timeline::~Timeline() {
-  if (on_ && owner_) stop_trace();
+  if (on_ && owner_) stop();
 }
 
 // The clocks of processes on one machine are the same. Those of machines are aligned by barriers, which all ranks leave
@@ -88,13 +89,18 @@ void Timeline::before(int64_t step) {
     owner_ = true;
     for (size_t r = 0; r < me; ++r) owner_ = owner_ && (pids[r] != pids[me] || machines[r] != machines[me]);
     if (owner_) {
-      take_memory_samples(current_device());
+      sample_memory(current_device(), true);
       start_trace();
     }
     comm_.barrier("timeline");
     on_ = true;
   }
   whole_.push_back({step, trace_now_ns(), 0});
+}
+
+void Timeline::stop() {
+  stop_trace();
+  sample_memory(current_device(), false);
 }
 
 void Timeline::take() {
@@ -106,7 +112,8 @@ void Timeline::take() {
     else ++lost_;
   }
   const auto samples = take_memory_samples(current_device());
-  if (comm_.rank() % every_ == 0) samples_.insert(samples_.end(), samples.begin(), samples.end());
+  if (comm_.rank() % every_ == 0 && samples_.size() < kMostSamples)
+    samples_.insert(samples_.end(), samples.begin(), samples.end());
 }
 
 bool Timeline::after(int64_t step) {
@@ -124,6 +131,7 @@ bool Timeline::after(int64_t step) {
   if (owner_) {
     stop_trace();
     take();
+    stop();
   }
   on_ = false;
   const std::vector<std::string> events = all_gather_text(comm_, events_of_rank(), "timeline");
@@ -160,7 +168,7 @@ std::string Timeline::events_of_rank() const {
   for (const Span& s : spans_) {
     std::string more = str(",\"cat\":\"",
                            s.range                      ? "range"
-                           : trace_track_name(s.thread) ? "device"
+                           : trace_track_name(s.thread) ? is_exchange(s) ? "device exchange" : "device"
                            : is_exchange(s)             ? "exchange"
                                                         : "work",
                            "\",\"args\":{\"self\":");
@@ -172,7 +180,7 @@ std::string Timeline::events_of_rank() const {
     event(s.rank, s.thread, s.begin_ns, s.end_ns,
           s.backward && !s.range ? json_text_of(str(s.name, " backward")) : quoted(s.name), more + "}");
     threads.emplace(s.rank, s.thread);
-    if (!is_exchange(s)) continue;
+    if (!is_exchange(s) || trace_track_name(s.thread)) continue;
     out += str("#", s.name, " ", s.rank, " ", s.thread, " ", s.begin_ns - offset_ns_, " ", s.end_ns - offset_ns_, "\n");
   }
   for (const MemorySample& m : samples_) {

@@ -37,6 +37,7 @@ class Timeline {
   };
   void measure_clocks(const std::vector<int>& machines);
   void take();
+  void stop();
   std::string events_of_rank() const;
   std::string written(const std::vector<std::string>& events) const;
 

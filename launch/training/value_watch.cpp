@@ -39,7 +39,6 @@ void ValueWatch::Sums::add(const float* values, int64_t n) {
     zeros += v == 0 ? 1 : 0;
   }
   count += static_cast<double>(n);
-  histogram.add(values, n);
 }
 
 void ValueWatch::Sums::add(const Sums& o) {
@@ -49,7 +48,6 @@ void ValueWatch::Sums::add(const Sums& o) {
   largest = std::max(largest, o.largest);
   zeros += o.zeros;
   nonfinite += o.nonfinite;
-  histogram.add(o.histogram);
 }
 
 ValueWatch::ValueWatch(const std::vector<std::string>& patterns, int64_t every, Module& model, Communicator& comm,
@@ -75,14 +73,20 @@ ValueWatch::ValueWatch(const std::vector<std::string>& patterns, int64_t every, 
   }
 }
 
+void ValueWatch::add(const std::string& name, int64_t part, const std::vector<float>& values) {
+  const auto n = static_cast<int64_t>(values.size());
+  sums_[{name, part}].add(values.data(), n);
+  histograms_[name].add(values.data(), n);
+}
+
 void ValueWatch::begin_passes() {
   sums_.clear();
+  histograms_.clear();
   before_.clear();
   for (Module* m : modules_)
     m->set_observer([this, m](const Tensor& result) {
       if (!result.defined() || !is_floating(result.dtype())) return;
-      const std::vector<float> values = host_values(result);
-      sums_[{m->name(), micro_}].add(values.data(), static_cast<int64_t>(values.size()));
+      add(m->name(), micro_, host_values(result));
     });
 }
 
@@ -94,8 +98,7 @@ void ValueWatch::before_update(const std::vector<Slot>& slots) {
   if (!counts_) return;
   for (const Slot& s : slots) {
     if (s.master.numel() == 0 || parameters_.count(s.name) == 0) continue;
-    const std::vector<float> gradient = host_values(s.gradient);
-    sums_[{s.name + kGradient, s.offset}].add(gradient.data(), static_cast<int64_t>(gradient.size()));
+    add(s.name + kGradient, s.offset, host_values(s.gradient));
     before_[str(s.name, "@", s.offset)] = host_values(s.master);
   }
 }
@@ -105,48 +108,52 @@ void ValueWatch::after_update(const std::vector<Slot>& slots) {
     const auto before = before_.find(str(s.name, "@", s.offset));
     if (before == before_.end()) continue;
     std::vector<float> now = host_values(s.master);
-    sums_[{s.name + kWeight, s.offset}].add(now.data(), static_cast<int64_t>(now.size()));
+    add(s.name + kWeight, s.offset, now);
     for (size_t i = 0; i < now.size(); ++i) now[i] -= before->second[i];
-    sums_[{s.name + kUpdate, s.offset}].add(now.data(), static_cast<int64_t>(now.size()));
+    add(s.name + kUpdate, s.offset, now);
   }
   before_.clear();
 }
 
 ValueWatch::Seen ValueWatch::finish(int64_t step) {
-  std::ostringstream mine;  // one line a sum; names have no spaces, or they would be no keys
+  std::ostringstream mine;  // one line a sum and one a histogram; names have no spaces, or they would be no keys
   mine.precision(17);
-  for (const auto& [key, s] : sums_) {
-    mine << key.second << ' ' << s.count << ' ' << s.sum << ' ' << s.squares << ' ' << s.largest << ' ' << s.zeros
-         << ' ' << s.nonfinite << ' ' << s.histogram.counts().size();
-    for (const auto& [bucket, count] : s.histogram.counts()) mine << ' ' << bucket << ' ' << count;
-    mine << ' ' << key.first << '\n';
+  for (const auto& [key, s] : sums_)
+    mine << "sum " << key.first << ' ' << key.second << ' ' << s.count << ' ' << s.sum << ' ' << s.squares << ' '
+         << s.largest << ' ' << s.zeros << ' ' << s.nonfinite << '\n';
+  for (const auto& [name, histogram] : histograms_) {
+    mine << "histogram " << name;
+    for (const auto& [bucket, count] : histogram.counts()) mine << ' ' << bucket << ' ' << count;
+    mine << '\n';
   }
   sums_.clear();
+  histograms_.clear();
   const std::vector<std::string> texts = all_gather_text(comm_, mine.str(), "watched values");
   if (comm_.rank() != 0) return {};
   std::map<Key, Sums> all;
+  std::map<std::string, Histogram> histograms;
   for (const std::string& text : texts) {
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
       std::istringstream in(line);
-      Key key;
-      Sums s;
-      size_t buckets = 0;
-      in >> key.second >> s.count >> s.sum >> s.squares >> s.largest >> s.zeros >> s.nonfinite >> buckets;
-      for (int bucket = 0; buckets > 0; --buckets) {
-        int64_t count = 0;
-        in >> bucket >> count;
-        s.histogram.add(bucket, count);
+      std::string kind, name;
+      in >> kind >> name;
+      if (kind == "sum") {
+        int64_t part = 0;
+        Sums s;
+        in >> part >> s.count >> s.sum >> s.squares >> s.largest >> s.zeros >> s.nonfinite;
+        all[{name, part}].add(s);
+        continue;
       }
-      in >> std::ws;
-      std::getline(in, key.first);
-      all[key].add(s);
+      int bucket = 0;
+      for (int64_t count = 0; in >> bucket >> count;) histograms[name].add(bucket, count);
     }
   }
-  return seen_in(all, step);
+  return seen_in(all, histograms, step);
 }
 
-ValueWatch::Seen ValueWatch::seen_in(const std::map<Key, Sums>& all, int64_t step) {
+ValueWatch::Seen ValueWatch::seen_in(const std::map<Key, Sums>& all, const std::map<std::string, Histogram>& histograms,
+                                     int64_t step) {
   std::map<std::string, Sums> by_name;
   for (const auto& [key, s] : all) by_name[key.first].add(s);  // in the order of micro-batches and elements
   Seen out;
@@ -160,7 +167,8 @@ ValueWatch::Seen ValueWatch::seen_in(const std::map<Key, Sums>& all, int64_t ste
   for (const auto& [name, s] : by_name) {
     const auto is = [&, &name = name](const char* end) { return name.ends_with(end); };
     const std::string shown = is(kWeight) ? name.substr(0, name.size() - std::string_view(kWeight).size()) : name;
-    if (!s.histogram.empty()) out.spreads.push_back({shown, s.histogram, s.sum, s.squares, s.largest});
+    if (const auto found = histograms.find(name); found != histograms.end())
+      out.spreads.push_back({shown, found->second, s.sum, s.squares, s.largest});
     if (is(kUpdate)) continue;
     if (is(kWeight)) {
       const double weight = rms(s);

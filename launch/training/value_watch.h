@@ -52,12 +52,12 @@ class ValueWatch {
  private:
   struct Sums {
     double count = 0, sum = 0, squares = 0, largest = 0, zeros = 0, nonfinite = 0;
-    Histogram histogram;
     void add(const float* values, int64_t n);
     void add(const Sums& other);
   };
   using Key = std::pair<std::string, int64_t>;  // name, and micro-batch or first element
-  Seen seen_in(const std::map<Key, Sums>& all, int64_t step);
+  void add(const std::string& name, int64_t part, const std::vector<float>& values);
+  Seen seen_in(const std::map<Key, Sums>& all, const std::map<std::string, Histogram>& histograms, int64_t step);
 
   const int64_t every_;
   Communicator& comm_;
@@ -66,6 +66,7 @@ class ValueWatch {
   std::set<std::string> parameters_;
   int64_t micro_ = 0;
   std::map<Key, Sums> sums_;
+  std::map<std::string, Histogram> histograms_;  // whose parts may be added in any order
   std::map<std::string, std::vector<float>> before_;
   std::set<std::string> warned_;
 };

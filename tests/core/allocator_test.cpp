@@ -156,6 +156,7 @@ TEST(Allocator, WhatIsAllocatedWithoutPeakIsInNone) {
     kept = allocate_bytes(1 << 20);
   }
   EXPECT_EQ(allocator_stats().peak_bytes, base);
+  EXPECT_EQ(sum_of(memory_peak()), base) << "and its shares are of what was held then";
   EXPECT_EQ(take_memory_peak().bytes, base);
   free_bytes(allocate_bytes(256));
   EXPECT_EQ(allocator_stats().peak_bytes, base + (1 << 20) + 256) << "what is still held counts";
@@ -183,18 +184,17 @@ TEST(Allocator, ThePeaksTextFoldsModulesThatDifferInANumber) {
   EXPECT_EQ(peak_text({}), "");
 }
 
-TEST(Allocator, WhatIsInUseIsSampledWhileATraceGoesOn) {
+TEST(Allocator, WhatIsInUseIsSampledWhereAskedFor) {
   free_bytes(allocate_bytes(1 << 20));
-  take_memory_samples();
-  EXPECT_TRUE(take_memory_samples().empty());
   reset_peak_bytes();
-  start_trace();
+  sample_memory({}, true);
   const int64_t before = allocator_stats().in_use(MemoryUse::kMoments);
   void* p = allocate_bytes(64 << 20, {}, MemoryUse::kMoments);
   free_bytes(p);
-  stop_trace();
-  free_bytes(allocate_bytes(64 << 20));
   const std::vector<MemorySample> samples = take_memory_samples();
+  sample_memory({}, false);
+  free_bytes(allocate_bytes(64 << 20));
+  EXPECT_TRUE(take_memory_samples().empty());
   ASSERT_EQ(samples.size(), 2u);
   EXPECT_EQ(samples[0].by_use[static_cast<size_t>(MemoryUse::kMoments)], before + (64 << 20));
   EXPECT_EQ(samples[1].by_use[static_cast<size_t>(MemoryUse::kMoments)], before);

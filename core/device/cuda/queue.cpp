@@ -186,9 +186,20 @@ std::shared_ptr<DeviceTime> CudaQueue::note_time() {
   return std::make_shared<CudaTime>(stream());
 }
 
+CudaTime::CudaTime(cudaStream_t stream) {
+  check_cuda(cudaEventCreate(&event_), "making an event to time by");
+  if (const cudaError_t error = cudaEventRecord(event_, stream); error != cudaSuccess) {
+    (void)cudaEventDestroy(event_);
+    throw_cuda_error(error, "recording an event");
+  }
+}
+
 bool CudaTime::done() {
   const cudaError_t state = cudaEventQuery(event_);
-  if (state == cudaErrorNotReady) return false;
+  if (state == cudaErrorNotReady) {
+    (void)cudaGetLastError();  // as in CudaEvent::done
+    return false;
+  }
   check_cuda(state, "timing work");
   return true;
 }

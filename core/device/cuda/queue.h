@@ -73,10 +73,7 @@ class CudaTimer {
 // An event of the current GPU that notes its time.
 class CudaTime final : public DeviceTime {
  public:
-  explicit CudaTime(cudaStream_t stream) {
-    check_cuda(cudaEventCreate(&event_), "making an event to time by");
-    check_cuda(cudaEventRecord(event_, stream), "recording an event");
-  }
+  explicit CudaTime(cudaStream_t stream);
   ~CudaTime() override { (void)cudaEventDestroy(event_); }
   CudaTime(const CudaTime&) = delete;
   CudaTime& operator=(const CudaTime&) = delete;

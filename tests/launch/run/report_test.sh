@@ -94,4 +94,16 @@ done
 succeeds "ten long runs" lockstep report "${runs[@]}" -o page.html
 expect "less than 5 MB" test "$(stat -c %s page.html)" -lt 5000000
 expect "more than a tenth of it" test "$(stat -c %s page.html)" -gt 500000
+# Histograms of many steps and tensors: the first and the last step stay, and what is left out is named.
+succeeds "watched" lockstep train text.yaml train.steps=2 run.dir=spread train.watch='[wte]' train.watch_every=1
+for step in $(seq 20); do echo "{\"step\":$step,\"wte\":[[0,$step]]}"; done >spread/histograms.jsonl
+succeeds "its page" lockstep report spread -o page.html
+has "the first and the last step" '"histograms":\[\{"step":1,"wte":\[\[0,1\]\]\}.*\{"step":20,"wte":\[\[0,20\]\]\}\]'
+awk 'BEGIN { printf "{\"step\":1"; for (i = 0; i < 900; i++) { printf ",\"t%d\":[[0,1]", i; for (j = 1; j < 80; j++) printf ",[%d,%d]", j, j; printf "]" } print "}" }' >spread/histograms.jsonl
+succeeds "of 900 tensors" lockstep report spread -o page.html
+expect "at most a megabyte" test "$(stat -c %s page.html)" -lt 1000000
+has "what is left out is named" 'histograms of [0-9]+ of 900 tensors are not on this page'
+printf '{"step":1,"wte":"no"}\nno line\n[1]\n' >spread/histograms.jsonl
+echo '{"modules":0,"peak":{"shares":3},"memory":"x","confusion":{"counts":"abc"}}' >spread/about.json
+succeeds "damaged ones" lockstep report spread one -o page.html
 exit "$failed"
