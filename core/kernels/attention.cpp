@@ -7,6 +7,7 @@
 
 #include "core/kernels/attention_dropout.h"
 #include "core/kernels/gemm_serial.h"
+#include "core/kernels/simd.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
@@ -102,34 +103,134 @@ Matrix operand(const AttentionArgs& a, T* scores, int64_t rows, int64_t ld, void
   return {low, a.dtype, ld, 1, 0};
 }
 
-template <class T>
-using Lanes = T[kLanes];
+constexpr auto kAdd = [](auto x, auto y) { return x + y; };
+constexpr auto kLarger = [](auto x, auto y) { return y > x ? y : x; };
 
-// Folds g(0..n) in 16 lanes.
-template <class T, class G, class Join>
-void fold_in_lanes(int64_t n, T start, G g, Join join, Lanes<T>& out) {
-  Lanes<T> lane;
-  for (int l = 0; l < kLanes; ++l) lane[l] = start;
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-#pragma GCC ivdep
-    for (int l = 0; l < kLanes; ++l) lane[l] = join(lane[l], g(i + l));
+// The elements of a vector in a fixed tree: i with i + n/2, and so on.
+template <class T, class V, class Join>
+T fold_vector(V v, const Join& join) {
+  constexpr int n = sizeof(V) / sizeof(T);
+  if constexpr (n == 16)
+    return fold_vector<T>(join(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
+                               __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15)),
+                          join);
+  else if constexpr (n == 8)
+    return fold_vector<T>(join(__builtin_shufflevector(v, v, 0, 1, 2, 3), __builtin_shufflevector(v, v, 4, 5, 6, 7)),
+                          join);
+  else if constexpr (n == 4) {
+    const V pairs = join(v, __builtin_shufflevector(v, v, 2, 3, 2, 3));
+    return join(T(pairs[0]), T(pairs[1]));
+  } else {
+    return join(T(v[0]), T(v[1]));
   }
-  for (int l = 0; i + l < n; ++l) lane[l] = join(lane[l], g(i + l));
-  for (int l = 0; l < kLanes; ++l) out[l] = lane[l];
 }
 
-// The lanes of each row in a fixed tree. Rows by rows, so that none waits for another's.
-template <class T, class Join>
-void fold_lanes(int64_t rows, Lanes<T>* lanes, Join join, T* out) {
-  const auto level = [&](auto half) {
-    for (int64_t r = 0; r < rows; ++r)
-      for (int l = 0; l < half; ++l) lanes[r][l] = join(lanes[r][l], lanes[r][l + half]);
-  };
-  level(std::integral_constant<int, 8>());
-  level(std::integral_constant<int, 4>());
-  level(std::integral_constant<int, 2>());
-  for (int64_t r = 0; r < rows; ++r) out[r] = join(lanes[r][0], lanes[r][1]);
+// As many numbers of a row, in vectors of this level.
+template <class T>
+struct LaneVectors {
+  using V = typename Simd<T>::V;
+  static constexpr int kEach = Simd<T>::kLanes, kParts = kLanes / kEach;
+  V part[kParts];
+
+  static LaneVectors load(const T* p) {
+    LaneVectors out;
+#pragma GCC unroll 8
+    for (int i = 0; i < kParts; ++i) out.part[i] = Simd<T>::load(p + i * kEach);
+    return out;
+  }
+  static LaneVectors all(T x) {
+    LaneVectors out;
+#pragma GCC unroll 8
+    for (int i = 0; i < kParts; ++i) out.part[i] = Simd<T>::all(x);
+    return out;
+  }
+  void store(T* p) const {
+#pragma GCC unroll 8
+    for (int i = 0; i < kParts; ++i) Simd<T>::store(p + i * kEach, part[i]);
+  }
+  // All lanes in a fixed tree: i with i + 8, with i + 4, with i + 2 and with i + 1.
+  template <class Join>
+  T folded(const Join& with) const {
+    LaneVectors left = *this;
+#pragma GCC unroll 4
+    for (int half = kParts / 2; half > 0; half /= 2)
+#pragma GCC unroll 4
+      for (int i = 0; i < half; ++i) left.part[i] = with(left.part[i], left.part[i + half]);
+    return fold_vector<T>(left.part[0], with);
+  }
+  template <class F>
+  void apply(const F& f) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kParts; ++i) part[i] = f(part[i]);
+  }
+  template <class Join>
+  void join(const Join& with, const LaneVectors& other) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kParts; ++i) part[i] = with(part[i], other.part[i]);
+  }
+};
+
+// exp_of(x) for x <= 0 or NaN: 2^n is one factor there, and nothing saturates.
+inline typename Simd<float>::V exp_of_negative(typename Simd<float>::V x) {
+  using S = Simd<float>;
+  typedef int32_t Bits __attribute__((vector_size(sizeof(S::V))));
+  const auto least = S::all(-87.33654f), magic = S::all(12582912.0f);
+  const auto clamped = x < least ? least : x;
+  const auto t = S::mul_add(clamped, S::all(1.44269504088896341f), magic);
+  const auto n = t - magic;
+  auto r = S::mul_add(n, S::all(-0.693145752f), clamped);
+  r = S::mul_add(n, S::all(-1.42860677e-6f), r);
+  auto p = S::all(1.9875691500e-4f);
+  p = S::mul_add(p, r, S::all(1.3981999507e-3f));
+  p = S::mul_add(p, r, S::all(8.3334519073e-3f));
+  p = S::mul_add(p, r, S::all(4.1665795894e-2f));
+  p = S::mul_add(p, r, S::all(1.6666665459e-1f));
+  p = S::mul_add(p, r, S::all(5.0000001201e-1f));
+  const auto e = S::mul_add(p, r * r, r) + S::all(1.0f);
+  const auto power = reinterpret_cast<typename S::V>((reinterpret_cast<Bits>(t) + (127 - 0x4B400000)) << 23);
+  return x < least ? S::all(0) : e * power;  // of NaN, e is NaN
+}
+inline typename Simd<double>::V exp_of_negative(typename Simd<double>::V x) {
+  for (int i = 0; i < Simd<double>::kLanes; ++i) x[i] = exp_of(x[i]);
+  return x;
+}
+
+// s[from .. whole_lanes(from)) = x, in one pass.
+template <class T>
+void fill_lanes(T* s, int64_t from, T x) {
+  using Bits = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+  typedef Bits Vector __attribute__((vector_size(sizeof(T) * Simd<T>::kLanes), aligned(sizeof(T)), may_alias));
+  static constexpr Bits kKept[2 * kLanes] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+  const int64_t rest = from % kLanes;
+  if (rest == 0) return;
+  T* const last = s + from - rest;
+  const Bits* const kept = kKept + kLanes - rest;
+  const auto other = reinterpret_cast<Vector>(Simd<T>::all(x));
+#pragma GCC unroll 8
+  for (int i = 0; i < kLanes; i += Simd<T>::kLanes) {
+    const auto mask = *reinterpret_cast<const Vector*>(kept + i);
+    auto* const at = reinterpret_cast<Vector*>(last + i);
+    *at = (*at & mask) | (other & ~mask);
+  }
+}
+
+// The sum of x[i] * y[i], each rounded twice, in 16 lanes.
+template <class T>
+T sum_of_products(int64_t n, const T* x, const T* y) {
+  auto lanes = LaneVectors<T>::all(T(0));
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    auto product = LaneVectors<T>::load(x + i);
+    product.join([](auto a, auto b) { return a * b; }, LaneVectors<T>::load(y + i));
+    lanes.join(kAdd, product);
+  }
+  if (i < n) {
+    T of[kLanes];
+    lanes.store(of);
+    for (int l = 0; i + l < n; ++l) of[l] = of[l] + x[i + l] * y[i + l];
+    lanes = LaneVectors<T>::load(of);
+  }
+  return lanes.folded(kAdd);
 }
 
 // The factors of keys [first, end) for one query, into factors[0 .. end - first). Many numbers are drawn at once, so
@@ -162,44 +263,45 @@ void softmax(const AttentionArgs& a, int64_t item, const QueryBlock& block, T* s
   const auto [q0, rows, k0, keys, ld] = block;
   const T scale = static_cast<T>(a.scale);
   const int64_t sample = item / a.heads;
-  Lanes<T> lanes[kQueries];
   T max[kQueries], sum[kQueries];
   int64_t before[kQueries], seen[kQueries];
-  const auto larger = [](T x, T y) { return y > x ? y : x; };
   for (int64_t r = 0; r < rows; ++r) {
     T* s = scores + r * ld;
     before[r] = a.first_key(sample, q0 + r) - k0, seen[r] = a.end_key(sample, q0 + r) - k0;
     // Keys that it does not see have no weight: so a row is folded in whole lanes.
     const int64_t n = whole_lanes(seen[r]);
     for (int64_t i = 0; i < before[r]; ++i) s[i] = -std::numeric_limits<T>::infinity();
-    for (int64_t i = seen[r]; i < n; ++i) s[i] = -std::numeric_limits<T>::infinity();
+    fill_lanes(s, seen[r], -std::numeric_limits<T>::infinity());
     if (a.documents)
       for (int64_t i = before[r]; i < seen[r]; ++i)
         if (!a.in_document(sample, q0 + r, k0 + i)) s[i] = -std::numeric_limits<T>::infinity();
-    fold_in_lanes<T>(
-        n, s[0], [&](int64_t i) { return s[i]; }, larger, lanes[r]);
+    auto most = LaneVectors<T>::load(s);
+    for (int64_t i = kLanes; i < n; i += kLanes) most.join(kLarger, LaneVectors<T>::load(s + i));
+    max[r] = most.folded(kLarger);
   }
-  fold_lanes<T>(rows, lanes, larger, max);
-  const auto add = [](T x, T y) { return x + y; };
   for (int64_t r = 0; r < rows; ++r) {
     T* s = scores + r * ld;
-    const T most = max[r];
-    fold_in_lanes<T>(
-        whole_lanes(seen[r]), T(0),
-        [&](int64_t i) {
-          T e = exp_of((s[i] - most) * scale);
-          s[i] = e;
-          return e;
-        },
-        add, lanes[r]);
+    const auto most = Simd<T>::all(max[r]), scales = Simd<T>::all(scale);
+    auto sums = LaneVectors<T>::all(T(0));
+    for (int64_t i = 0; i < whole_lanes(seen[r]); i += kLanes) {
+      auto e = LaneVectors<T>::load(s + i);
+      e.apply([&](auto x) { return exp_of_negative((x - most) * scales); });
+      e.store(s + i);
+      sums.join(kAdd, e);
+    }
+    sum[r] = sums.folded(kAdd);
   }
-  fold_lanes<T>(rows, lanes, add, sum);
   for (int64_t r = 0; r < rows; ++r) {
     T* s = scores + r * ld;
     const int64_t n = whole_lanes(seen[r]);
-    const T inverse = T(1) / sum[r];
-    for (int64_t i = 0; i < n; ++i) s[i] *= inverse;
-    for (int64_t i = n; i < ld; ++i) s[i] = T(0);
+    const auto inverse = Simd<T>::all(T(1) / sum[r]);
+    const auto zero = LaneVectors<T>::all(T(0));
+    for (int64_t i = 0; i < n; i += kLanes) {
+      auto p = LaneVectors<T>::load(s + i);
+      p.apply([&](auto x) { return x * inverse; });
+      p.store(s + i);
+    }
+    for (int64_t i = n; i < ld; i += kLanes) zero.store(s + i);
     if (a.drop_probability > 0) {
       T* const factors = static_cast<T*>(room);
       drop_factors(a, item, q0 + r, k0 + before[r], k0 + seen[r], factors);
@@ -238,15 +340,11 @@ void forward_in(Parallel& parallel, const AttentionArgs& a) {
 // Of each row of a block: the sum of the products of its result and that one's gradient. `y`, `dy`: room for one row.
 template <class T>
 void find_deltas(const AttentionArgs& a, const Head<T>& h, const QueryBlock& block, T* y, T* dy, T* deltas) {
-  Lanes<T> lanes[kQueries];
-  const auto add = [](T x, T y) { return x + y; };
   for (int64_t r = 0; r < block.rows; ++r) {
     load_run<T>(h.y.data, h.y.dtype, (block.q0 + r) * h.y.row_stride, 1, a.dim, y);
     load_run<T>(h.dy.data, h.dy.dtype, (block.q0 + r) * h.dy.row_stride, 1, a.dim, dy);
-    fold_in_lanes<T>(
-        a.dim, T(0), [&](int64_t i) { return y[i] * dy[i]; }, add, lanes[r]);
+    deltas[r] = sum_of_products(a.dim, y, dy);
   }
-  fold_lanes<T>(block.rows, lanes, add, deltas);
 }
 
 // Turns row r of a block's scores into probabilities, those of keys that are dropped times their factor, and row r of

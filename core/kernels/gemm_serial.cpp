@@ -317,9 +317,18 @@ void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, c
 template <class Tile>
 constexpr int64_t kStripRows = Tile::kPairs ? 8 * Tile::kRows : Tile::kRows;
 
-// `rows` rows of A, at most a strip: in place, or in `out`.
+// Whether columns of A are read where they lie: by one panel of B once, as packing them would; by two, if they stay in
+// the first-level cache.
+template <class T>
+bool reads_columns_in_place(const Matrix& a, int64_t depth, int64_t panels) {
+  constexpr int64_t kCache = 16 << 10;  // bytes
+  return a.dtype == kTypeOf<T> && a.row_stride == 1 && a.col_stride != 1 &&
+         (panels == 1 || (panels == 2 && depth * a.col_stride * size_of(a.dtype) <= kCache));
+}
+
+// `rows` rows of A, at most a strip: in place, or in `out`. `panels`: of B, by which they are multiplied.
 template <class T, class Tile>
-Strip<T> strip_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int64_t rows, T* out) {
+Strip<T> strip_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int64_t rows, int64_t panels, T* out) {
   constexpr int64_t H = Tile::kRows, S = kStripRows<Tile>;
   const int64_t at = m0 * a.row_stride + k0 * a.col_stride, packed = packed_depth<Tile>(depth);
   if (a.col_stride == 1) {
@@ -330,6 +339,8 @@ Strip<T> strip_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int6
     }
     return {{out, packed, false}, H * packed};
   }
+  if (!Tile::kPairs && reads_columns_in_place<T>(a, depth, panels))
+    return {{static_cast<const T*>(a.data) + at, a.col_stride, true}, H};
   if (a.dtype == kTypeOf<T> && a.row_stride == 1) {
     const T* p = static_cast<const T*>(a.data) + at;
     if (rows == H) {
@@ -428,7 +439,7 @@ void multiply_matrix(const Matrix& a, int64_t m, int64_t k0, int64_t depth, cons
   constexpr int64_t S = kStripRows<Tile>;
   for (int64_t m0 = 0; m0 < m; m0 += S) {
     const int64_t most = m - m0 < S ? m - m0 : S;
-    const Strip<T> of_a = strip_of_a<T, Tile>(a, k0, depth, m0, most, strip);
+    const Strip<T> of_a = strip_of_a<T, Tile>(a, k0, depth, m0, most, columns.panels.count, strip);
     for (int64_t i = 0, rows; i < most; i += rows) {
       rows = rows_at_once<Tile>(most - i);
       Stretch<T> all{of_a.at(i, Tile::kRows), 0, columns.packed};

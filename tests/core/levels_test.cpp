@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "core/device/thread_pool.h"
 #include "core/kernels/kernels.h"
@@ -139,6 +140,66 @@ TEST(Levels, MatrixProducts) {
     kernels(level).gemm(pool, g);
     return c.to_vector();
   });
+}
+
+// Causal attention, whose products leave out what is masked and whose softmax has its own exponential.
+TEST(Levels, Attention) {
+  constexpr int64_t kTime = 100, kHeads = 2, kDim = 24;
+  const Tensor qkv = random_tensor({2, kTime, 3 * kHeads * kDim}, 1, -1, 1, DType::kFloat32),
+               dy = random_tensor({2, kTime, kHeads * kDim}, 2, -1, 1, DType::kFloat32);
+  const auto run = [&](IsaLevel level) {
+    const Tensor y = Tensor::zeros(dy.shape()), lse = Tensor::zeros({2, kHeads, kTime}),
+                 dqkv = Tensor::zeros(qkv.shape());
+    AttentionArgs a;
+    a.batch = 2, a.time = kTime, a.heads = a.kv_heads = kHeads, a.dim = kDim, a.scale = 0.2, a.causal = true;
+    a.unpack(const_cast<void*>(qkv.read()), dqkv.write());
+    a.y = y.write(), a.dy = const_cast<void*>(dy.read()), a.lse = lse.write();
+    ThreadPool pool(1);
+    kernels(level).attention(pool, a);
+    kernels(level).attention_backward(pool, a);
+    std::vector<double> out;
+    for (const Tensor& t : {y, lse, dqkv})
+      for (const double v : t.to_vector()) out.push_back(v);
+    return out;
+  };
+  const std::vector<double> generic = run(IsaLevel::kGeneric), fused = run(levels().back());
+  for (const IsaLevel level : levels())
+    if (level != IsaLevel::kGeneric) {
+      EXPECT_EQ(run(level), fused) << kernels(level).isa;
+    }
+  for (size_t i = 0; i < fused.size(); ++i) ASSERT_NEAR(generic[i], fused[i], 1e-5) << "element " << i;
+}
+
+// A query that sees keys with the scores 0 and x gives the second the weight e^x / (1 + e^x): with the bits of the
+// exponential of elements, for numbers below 0 of every size.
+TEST(Levels, AttentionsExponentialIsThatOfElements) {
+  std::vector<float> scores{0, -0.0f, -1e-45f, -87.33654f, -87.34f, -1e30f, -std::numeric_limits<float>::infinity()};
+  for (uint32_t bits = 0x80000000u; bits < 0xC3000000u; bits += 40009) {
+    float x;
+    memcpy(&x, &bits, 4);
+    scores.push_back(x);
+  }
+  const auto n = static_cast<int64_t>(scores.size());
+  const Tensor q = Tensor::full({n}, 1), k = Tensor::zeros({n, 2}), v = Tensor::zeros({n, 2}), y = Tensor::zeros({n}),
+               lse = Tensor::zeros({n}), x = Tensor::zeros({n}), e = Tensor::zeros({n});
+  for (int64_t i = 0; i < n; ++i) {
+    k.mutable_values<float>()[2 * i + 1] = x.mutable_values<float>()[i] = scores[static_cast<size_t>(i)];
+    v.mutable_values<float>()[2 * i + 1] = 1;
+  }
+  for (const IsaLevel level : levels()) {
+    AttentionArgs a;
+    a.batch = n, a.time = 1, a.keys = 2, a.heads = a.kv_heads = a.dim = 1, a.scale = 1, a.causal = false;
+    a.q = {q.write(), 1}, a.k = {k.write(), 1}, a.v = {v.write(), 1}, a.y = y.write(), a.lse = lse.write();
+    ThreadPool pool(1);
+    kernels(level).attention(pool, a);
+    kernels(level).pointwise(pool, PointwiseOp::kExp, raw::pointwise_args({e}, {x}));
+    for (int64_t i = 0; i < n; ++i) {
+      const float exponential = e.values<float>()[i], expected = exponential * (1.0f / (1.0f + exponential));
+      ASSERT_EQ(memcmp(&y.values<float>()[i], &expected, 4), 0)
+          << scores[static_cast<size_t>(i)] << " at level " << kernels(level).isa << ": " << y.values<float>()[i]
+          << ", " << expected;
+    }
+  }
 }
 
 TEST(Levels, AreNamedAndRefusedWhereTheCpuLacksThem) {
