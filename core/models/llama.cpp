@@ -29,10 +29,26 @@ std::vector<Field> fields(LlamaOptions& o) {
       field("window", o.window, "tokens that a token attends to at most, itself among them; 0: all before it")
           .with_unit("tokens")
           .at_least(0),
+      field("window_from", o.window_from, "the first layer, from 0, that has the window; those before it attend to all")
+          .with_unit("layers")
+          .with_range(0, 1000)
+          .without_effect_at_default(),
+      field("no_rope_every", o.no_rope_every,
+            "each layer of this number, counted from 1, has no rotary embedding, as in SmolLM3 (4); 0: all have it")
+          .with_unit("layers")
+          .with_range(0, 1000)
+          .without_effect_at_default(),
       field("norm_eps", o.norm_eps, "added to the mean square in norms").with_range(0, 1),
       field("tied", o.tied, "the embedding is also the head"),
       field("qkv_bias", o.qkv_bias, "biases of queries, keys and values, as in Qwen2"),
-      field("qk_norm", o.qk_norm, "norms of each head's queries and keys, as in Qwen3")};
+      field("qk_norm", o.qk_norm, "norms of each head's queries and keys, as in Qwen3"),
+      field("qk_norm_whole", o.qk_norm_whole, "these norms are over all heads together, as in OLMo 2")
+          .without_effect_at_default(),
+      field("proj_bias", o.proj_bias, "a bias where the heads come together").without_effect_at_default(),
+      field("mlp_bias", o.mlp_bias, "biases of the hidden layer").without_effect_at_default(),
+      enum_field("norms", o.norms, {{"before", BranchNorm::kBefore}, {"after", BranchNorm::kAfter}},
+                 "where the norm of each branch stands: before attention and hidden layer, or after them, as in OLMo 2")
+          .without_effect_at_default()};
   for (Field& f : fields(o.rope)) out.push_back(std::move(f));
   out.push_back(vocabulary_field(o.vocabulary));
   return out;
@@ -50,6 +66,9 @@ LlamaOptions LlamaOptions::resolved() const {
   require(o.head_width % 2 == 0, ExitCode::kConfig, key, o.head_width, ", but rotary embeddings take an even one");
   require(o.head_width <= 2 * RotaryArgs::kMostPairs, ExitCode::kConfig, key, o.head_width,
           ", but rotary embeddings take at most ", 2 * RotaryArgs::kMostPairs);
+  require(!qk_norm_whole || qk_norm, ExitCode::kConfig, "model.qk_norm_whole: true needs model.qk_norm: true");
+  require(window_from == 0 || window > 0, ExitCode::kConfig, "model.window_from: ", window_from,
+          " has an effect only with model.window");
   if (o.hidden == 0) o.hidden = round_up(ceil_div(8 * width, 3), 32);
   return o;
 }
@@ -60,40 +79,48 @@ Init llama_weights() { return Init::normal(0.02); }
 Init branch_end(const LlamaOptions& o) { return Init::normal(0.02 / std::sqrt(2.0 * static_cast<double>(o.layers))); }
 }  // namespace
 
-LlamaAttention::LlamaAttention(const LlamaOptions& o)
+LlamaAttention::LlamaAttention(const LlamaOptions& o, int64_t layer)
     : heads_(o.heads),
       kv_heads_(o.kv_heads),
       head_width_(o.head_width),
-      window_(o.window),
-      frequencies_(rope_frequencies(o.rope, o.head_width)),
+      window_(o.window_of(layer)),
+      norms_(o.norms),
+      frequencies_(o.has_rope(layer) ? rope_frequencies(o.rope, o.head_width) : std::vector<double>()),
       norm_(child<RmsNorm>("norm", o.width, o.norm_eps)),
       q_(child<Linear>("q", o.width, o.heads * o.head_width, o.qkv_bias, llama_weights())),
       k_(child<Linear>("k", o.width, o.kv_heads * o.head_width, o.qkv_bias, llama_weights())),
       v_(child<Linear>("v", o.width, o.kv_heads * o.head_width, o.qkv_bias, llama_weights())),
-      q_norm_(o.qk_norm ? &child<RmsNorm>("q_norm", o.head_width, o.norm_eps) : nullptr),
-      k_norm_(o.qk_norm ? &child<RmsNorm>("k_norm", o.head_width, o.norm_eps) : nullptr),
-      proj_(child<Linear>("proj", o.heads * o.head_width, o.width, false, branch_end(o))) {}
+      q_norm_(o.qk_norm ? &child<RmsNorm>("q_norm", (o.qk_norm_whole ? o.heads : 1) * o.head_width, o.norm_eps)
+                        : nullptr),
+      k_norm_(o.qk_norm ? &child<RmsNorm>("k_norm", (o.qk_norm_whole ? o.kv_heads : 1) * o.head_width, o.norm_eps)
+                        : nullptr),
+      qk_norm_whole_(o.qk_norm_whole),
+      proj_(child<Linear>("proj", o.heads * o.head_width, o.width, o.proj_bias, branch_end(o))) {}
 
 Tensor LlamaAttention::forward(const Tensor& x_BTC, const AttentionScope& scope) {
   const int64_t batch = x_BTC.dim(0), time = x_BTC.dim(1);
-  const Tensor x = norm_(x_BTC);
+  const Tensor x = norms_ == BranchNorm::kBefore ? norm_(x_BTC) : x_BTC;
   auto heads_of = [&](Linear& linear, int64_t heads, RmsNorm* norm) {
-    const Tensor y = reshape(linear(x), {batch, time, heads, head_width_});
-    return norm ? (*norm)(y) : y;
+    Tensor y = linear(x);
+    if (norm && qk_norm_whole_) y = (*norm)(y);
+    y = reshape(y, {batch, time, heads, head_width_});
+    return norm && !qk_norm_whole_ ? (*norm)(y) : y;
   };
   const Tensor starts = scope.cache ? scope.cache->starts() : Tensor();
-  const Tensor q = rotary(heads_of(q_, heads_, q_norm_), frequencies_, starts);
-  const Tensor k = rotary(heads_of(k_, kv_heads_, k_norm_), frequencies_, starts);
-  const Tensor y = causal_attention_of(*this, q, k, heads_of(v_, kv_heads_, nullptr), scope, window_);
-  return proj_(reshape(y, {batch, time, heads_ * head_width_}));
+  const auto placed = [&](const Tensor& y) { return frequencies_.empty() ? y : rotary(y, frequencies_, starts); };
+  const Tensor q = placed(heads_of(q_, heads_, q_norm_)), k = placed(heads_of(k_, kv_heads_, k_norm_));
+  const Tensor y = proj_(reshape(causal_attention_of(*this, q, k, heads_of(v_, kv_heads_, nullptr), scope, window_),
+                                 {batch, time, heads_ * head_width_}));
+  return norms_ == BranchNorm::kAfter ? norm_(y) : y;
 }
 
-LlamaBlock::LlamaBlock(const LlamaOptions& o)
-    : attention_(child<LlamaAttention>("attention", o)),
+LlamaBlock::LlamaBlock(const LlamaOptions& o, int64_t layer)
+    : norms_(o.norms),
+      attention_(child<LlamaAttention>("attention", o, layer)),
       norm_(child<RmsNorm>("norm", o.width, o.norm_eps)),
-      gate_(child<Linear>("gate", o.width, o.hidden, false, llama_weights())),
-      up_(child<Linear>("up", o.width, o.hidden, false, llama_weights())),
-      down_(child<Linear>("down", o.hidden, o.width, false, branch_end(o))) {}
+      gate_(child<Linear>("gate", o.width, o.hidden, o.mlp_bias, llama_weights())),
+      up_(child<Linear>("up", o.width, o.hidden, o.mlp_bias, llama_weights())),
+      down_(child<Linear>("down", o.hidden, o.width, o.mlp_bias, branch_end(o))) {}
 
 int LlamaBlock::recompute_attention(bool on) {
   attention_.set_recompute(on);
@@ -101,8 +128,9 @@ int LlamaBlock::recompute_attention(bool on) {
 }
 
 Tensor LlamaBlock::forward(const Tensor& x_BTC, const AttentionScope& scope) {
-  const Tensor x = add(x_BTC, attention_(x_BTC, scope)), normed = norm_(x);
-  return add(x, down_(silu_mul(gate_(normed), up_(normed))));
+  const Tensor x = add(x_BTC, attention_(x_BTC, scope));
+  const auto hidden = [&](const Tensor& y) { return down_(silu_mul(gate_(y), up_(y))); };
+  return add(x, norms_ == BranchNorm::kBefore ? hidden(norm_(x)) : norm_(hidden(x)));
 }
 
 Llama::Llama(const LlamaOptions& options, const TaskSpec& task)
@@ -111,7 +139,7 @@ Llama::Llama(const LlamaOptions& options, const TaskSpec& task)
       wte_(child<Embedding>("wte", vocabulary_of(options_.vocabulary, task), options_.width, llama_weights())) {
   require(task.input.rank() == 1, ExitCode::kConfig, "model.name: llama needs tokens, not samples of shape ",
           task.input);
-  for (int64_t i = 0; i < options_.layers; ++i) blocks_.push_back(&child<LlamaBlock>(str("blocks.", i), options_));
+  for (int64_t i = 0; i < options_.layers; ++i) blocks_.push_back(&child<LlamaBlock>(str("blocks.", i), options_, i));
   norm_ = &child<RmsNorm>("norm", options_.width, options_.norm_eps);
   if (!options_.tied) head_ = &child<Linear>("head", options_.width, wte_.weight().dim(0), false, llama_weights());
 }
@@ -139,9 +167,13 @@ double Llama::flops() const {
   int64_t n = head_ ? -wte_.weight().numel() : 0;
   for (const NamedParameter& p : parameters()) n += p.parameter->value.numel();
   const auto time = static_cast<double>(context_);
-  const double window = options_.window > 0 ? std::min(static_cast<double>(options_.window), time) : time;
-  const double keys = window - window * window / (2 * time);  // that a token sees, on average
-  const auto features = static_cast<double>(options_.layers * options_.heads * options_.head_width);
+  double keys = 0;  // that a token sees in all layers, on average
+  for (int64_t layer = 0; layer < options_.layers; ++layer) {
+    const auto limit = static_cast<double>(options_.window_of(layer));
+    const double window = limit > 0 ? std::min(limit, time) : time;
+    keys += window - window * window / (2 * time);
+  }
+  const auto features = static_cast<double>(options_.heads * options_.head_width);
   return time * (6 * static_cast<double>(n) + 12 * features * keys);
 }
 

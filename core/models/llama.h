@@ -1,6 +1,7 @@
 // Llama: a decoder-only transformer with RMS norms, rotary positions, grouped queries and SwiGLU (Touvron et al. 2023),
-// and what its relatives change: a sliding window (Mistral), biases of queries, keys and values (Qwen2), norms of
-// queries and keys (Qwen3).
+// and what its relatives change: a sliding window (Mistral) in the upper layers alone (Qwen2), biases of queries, keys
+// and values (Qwen2), norms of queries and keys (Qwen3), norms after the branches (OLMo 2), layers without positions
+// (SmolLM3).
 #pragma once
 
 #include "core/base/field.h"
@@ -10,44 +11,57 @@
 
 namespace lockstep {
 
+// Where the norm of a branch stands: x + branch(norm(x)), or x + norm(branch(x)).
+enum class BranchNorm { kBefore, kAfter };
+
 struct LlamaOptions {
   int64_t layers = 4, heads = 4, width = 128;
-  int64_t kv_heads = 0;    // 0: as many as heads
-  int64_t head_width = 0;  // 0: width / heads
-  int64_t hidden = 0;      // 0: 8/3 of the width, rounded up to a multiple of 32
-  int64_t window = 0;      // 0: none
+  int64_t kv_heads = 0;       // 0: as many as heads
+  int64_t head_width = 0;     // 0: width / heads
+  int64_t hidden = 0;         // 0: 8/3 of the width, rounded up to a multiple of 32
+  int64_t window = 0;         // 0: none
+  int64_t window_from = 0;    // the first layer with the window, from 0
+  int64_t no_rope_every = 0;  // each layer of this number, counted from 1, has no rotary embedding; 0: all have it
   double norm_eps = 1e-5;
   bool tied = false, qkv_bias = false, qk_norm = false;
+  bool qk_norm_whole = false;  // qk_norm is over all heads together
+  bool proj_bias = false, mlp_bias = false;
+  BranchNorm norms = BranchNorm::kBefore;
   RopeOptions rope = {};
   int64_t vocabulary = 0;  // 0: that of the data
 
   // With the zeros above replaced. Throws ExitCode::kConfig, naming the key, where sizes do not fit together.
   LlamaOptions resolved() const;
+  int64_t window_of(int64_t layer) const { return layer < window_from ? 0 : window; }
+  bool has_rope(int64_t layer) const { return no_rope_every == 0 || (layer + 1) % no_rope_every != 0; }
 };
 std::vector<Field> fields(LlamaOptions& o);
 
 // Both take resolved options.
 class LlamaAttention : public ModuleOf<Tensor, AttentionScope> {
  public:
-  explicit LlamaAttention(const LlamaOptions& options);
+  LlamaAttention(const LlamaOptions& options, int64_t layer);
   Tensor forward(const Tensor& x_BTC, const AttentionScope& scope) override;
 
  private:
   int64_t heads_, kv_heads_, head_width_, window_;
-  std::vector<double> frequencies_;
+  BranchNorm norms_;
+  std::vector<double> frequencies_;  // empty: without rotary embedding
   RmsNorm& norm_;
   Linear &q_, &k_, &v_;
-  RmsNorm *q_norm_ = nullptr, *k_norm_ = nullptr;  // of each head; null without qk_norm
+  RmsNorm *q_norm_ = nullptr, *k_norm_ = nullptr;  // of each head, or all of them; null without qk_norm
+  bool qk_norm_whole_;
   Linear& proj_;
 };
 
 class LlamaBlock : public ModuleOf<Tensor, AttentionScope> {
  public:
-  explicit LlamaBlock(const LlamaOptions& options);
+  LlamaBlock(const LlamaOptions& options, int64_t layer);
   Tensor forward(const Tensor& x_BTC, const AttentionScope& scope) override;
   int recompute_attention(bool on) override;
 
  private:
+  BranchNorm norms_;
   LlamaAttention& attention_;
   RmsNorm& norm_;
   Linear &gate_, &up_, &down_;

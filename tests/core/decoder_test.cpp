@@ -40,6 +40,9 @@ std::unique_ptr<Model> model_named(const std::string& name) {
   if (name == "gpt") return placed(std::make_unique<Gpt>(GptOptions{.layers = 2, .heads = 2, .width = 24}, kTask));
   LlamaOptions o{.layers = 2, .heads = 4, .width = 32};
   if (name == "qwen") o.kv_heads = 2, o.qk_norm = true, o.qkv_bias = true;
+  if (name == "olmo") o.qk_norm = o.qk_norm_whole = true, o.norms = BranchNorm::kAfter;
+  if (name == "smollm")
+    o.kv_heads = 2, o.no_rope_every = 2, o.window = 19, o.window_from = 1, o.proj_bias = o.mlp_bias = true;
   if (name == "mistral") o.kv_heads = 1, o.window = 23;
   return placed(std::make_unique<Llama>(o, kTask));
 }
@@ -251,7 +254,7 @@ TEST_P(Generation, ATextSlidesOutOfItsPlace) {
   EXPECT_EQ(alone(*model, r).tokens.size(), 131U) << "the model's context, and what follows";
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Generation, ::testing::Values("gpt", "llama", "qwen", "mistral"));
+INSTANTIATE_TEST_SUITE_P(Models, Generation, ::testing::Values("gpt", "llama", "qwen", "mistral", "olmo", "smollm"));
 
 // Says the same logits everywhere.
 class Constant : public Model {

@@ -349,8 +349,18 @@ Swept gpt_steps(const std::function<void(Gpt&)>& prepare) {
   prepare(model);
   return two_steps(model);
 }
-Swept llama_steps(Recompute mode) {
-  Llama model({.layers = 3, .heads = 4, .width = 16, .kv_heads = 2, .window = 4, .tied = true, .qk_norm = true},
+Swept llama_steps(Recompute mode, BranchNorm norms) {
+  const bool after = norms == BranchNorm::kAfter;
+  Llama model({.layers = 3,
+               .heads = 4,
+               .width = 16,
+               .kv_heads = 2,
+               .window = 4,
+               .no_rope_every = after ? 2 : 0,
+               .tied = true,
+               .qk_norm = true,
+               .qk_norm_whole = after,
+               .norms = norms},
               {{6}, 11});
   place_parameters(model, 3);
   EXPECT_EQ(apply_recompute(model, mode), mode == Recompute::kNone ? 0 : 3);
@@ -358,8 +368,10 @@ Swept llama_steps(Recompute mode) {
 }
 
 TEST(Modules, RecomputeALlamaWithTheSameBitsAndHooks) {
-  for (Recompute mode : {Recompute::kBlock, Recompute::kAttention})
-    expect_same(llama_steps(Recompute::kNone), llama_steps(mode), str("mode ", static_cast<int>(mode)));
+  for (const BranchNorm norms : {BranchNorm::kBefore, BranchNorm::kAfter})
+    for (Recompute mode : {Recompute::kBlock, Recompute::kAttention})
+      expect_same(llama_steps(Recompute::kNone, norms), llama_steps(mode, norms),
+                  str("mode ", static_cast<int>(mode), ", norms ", static_cast<int>(norms)));
 }
 
 TEST(Modules, RecomputeInEveryModeWithTheSameBitsAndHooks) {

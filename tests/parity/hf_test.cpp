@@ -235,6 +235,28 @@ TEST(HfFolder, HeadsThatDoNotDivideTheWidthAreThoseOfMistral) {
   EXPECT_NE(config_of().find("\"model_type\":\"llama\""), std::string::npos);
 }
 
+// Options that no architecture has together are refused where a folder would be written.
+TEST(HfFolder, WhatTransformersCannotHoldIsNotWritten) {
+  const auto refused = [](const LlamaOptions& given, const char* what) {
+    LlamaOptions o = given;
+    o.vocabulary = 29;
+    expect_error(ExitCode::kBadData, {what, "no architecture of transformers"}, [&] {
+      hf_export_of("llama", fields(o), {{16}, 29});
+    });
+  };
+  LlamaOptions o{.heads = 4, .width = 40};
+  o.norms = BranchNorm::kAfter;
+  refused(o, "model.norms: after without model.qk_norm_whole");
+  o = {.heads = 4, .width = 40, .no_rope_every = 2, .qk_norm = true};
+  refused(o, "model.no_rope_every with model.qk_norm");
+  o = {.heads = 4, .width = 40, .proj_bias = true};
+  refused(o, "model.proj_bias without model.qkv_bias");
+  o = {.heads = 4, .width = 40, .window = 8, .window_from = 2};
+  refused(o, "model.window_from");
+  o = {.heads = 4, .width = 40, .window = 8, .qkv_bias = true, .proj_bias = true};
+  refused(o, "model.window with model.proj_bias");
+}
+
 TEST(HfFolder, AKeyThatContradictsItIsRefused) {
   expect_error(ExitCode::kConfig, {"override 1 (model.layers=3)", "model.layers: 3", "gpt2/config.json it is 2"},
                [] { settings_of(kept("gpt2"), {"model.layers=3"}); });
@@ -344,7 +366,7 @@ TEST(HfConfig, WhatIsNotSupportedIsRefusedByName) {
   for (const char* text : {"", "[]", "{", "{\"model_type\":1}", "{\"model_type\":null}"})
     expect_error(ExitCode::kBadData, {"DIR/config.json"}, [&] { hf_model_of_config(text, "DIR/config.json"); });
   refused("gpt2", "\"model_type\": \"gpt2\"", "\"model_type\": \"mamba\"",
-          "mamba is not supported; these are: gpt2, llama, mistral, qwen2, qwen3, bert, vit, resnet");
+          "mamba is not supported; these are: gpt2, llama, mistral, qwen2, qwen3, olmo2, smollm3, bert, vit, resnet");
   refused("gpt2", "gelu_new", "relu", "activation_function: relu");
   refused("gpt2", "\"n_inner\": null", "\"n_inner\": 63", "n_inner");
   refused("gpt2", "\"n_layer\": 2", "\"n_layer\": 1001", "model.layers: 1001");
@@ -360,8 +382,10 @@ TEST(HfConfig, WhatIsNotSupportedIsRefusedByName) {
   refused("llama3", "\"factor\": 4.0,", "", "rope_parameters.factor");
   refused("llama3", "\"low_freq_factor\": 1.0", "\"low_freq_factor\": 9.0", "model.rope_low_factor");
   refused("llama3", "\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"", "hidden_act: gelu");
-  refused("llama3", "\"attention_bias\": false", "\"attention_bias\": true", "attention_bias: true");
-  refused("llama3", "\"mlp_bias\": false", "\"mlp_bias\": true", "mlp_bias: true");
+  refused("mistral", "\"hidden_act\"", "\"attention_bias\": true, \"hidden_act\"", "attention_bias: true");
+  refused("qwen3", "\"hidden_act\"", "\"mlp_bias\": true, \"hidden_act\"", "mlp_bias: true");
+  refused("smollm3", "    1,\n    1,", "    0,\n    1,", "no_rope_layers");
+  refused("smollm3", "\"full_attention\",", "\"sliding_attention\",", "layer_types");
   refused("llama3", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", "model.kv_heads: 3");
   refused("llama3", "\"num_attention_heads\": 4", "\"num_attention_heads\": 0", "num_attention_heads");
   refused("llama3", "\"hidden_size\": 16,", "", "hidden_size is no integer");

@@ -48,6 +48,20 @@ CASES = {
     "qwen2_window": ("Qwen2ForCausalLM", "Qwen2Config",
                      dict(LLAMA, use_sliding_window=True, sliding_window=4, max_window_layers=0, **rope(10000.0)), None),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", dict(LLAMA, head_dim=6, **rope(1000000.0)), "bfloat16"),
+    "llama_biases": ("LlamaForCausalLM", "LlamaConfig", dict(LLAMA, attention_bias=True, mlp_bias=True, **rope(10000.0)), None),
+    "qwen2_upper": ("Qwen2ForCausalLM", "Qwen2Config",
+                    dict(LLAMA, num_hidden_layers=3, use_sliding_window=True, sliding_window=4, max_window_layers=1, **rope(10000.0)), None),
+    "qwen3_biases": ("Qwen3ForCausalLM", "Qwen3Config", dict(LLAMA, head_dim=6, attention_bias=True, **rope(1000000.0)), None),
+    "olmo2": ("Olmo2ForCausalLM", "Olmo2Config",
+              dict(LLAMA, rms_norm_eps=1e-5, pad_token_id=None, bos_token_id=None, eos_token_id=None, **rope(500000.0)), "bfloat16"),
+    "olmo2_full": ("Olmo2ForCausalLM", "Olmo2Config", dict(LLAMA, num_key_value_heads=4, attention_bias=True, tie_word_embeddings=True, pad_token_id=None, eos_token_id=None,
+                        **rope(10000.0)), None),
+    "smollm3": ("SmolLM3ForCausalLM", "SmolLM3Config",
+                dict(LLAMA, num_hidden_layers=5, pad_token_id=None, bos_token_id=None, eos_token_id=None, **rope(2000000.0)), "bfloat16"),
+    "smollm3_window": ("SmolLM3ForCausalLM", "SmolLM3Config",
+                       dict(LLAMA, num_hidden_layers=4, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=5, attention_bias=True,
+                            mlp_bias=True, tie_word_embeddings=False, pad_token_id=None, bos_token_id=None, eos_token_id=None,
+                            layer_types=["full_attention"] * 2 + ["sliding_attention"] * 2, **rope(10000.0)), None),
     "bert": ("BertForMaskedLM", "BertConfig", BERT, "float16"),
     "bert_tanh": ("BertForMaskedLM", "BertConfig", dict(BERT, hidden_act="gelu_pytorch_tanh", type_vocab_size=1), None),
     "bert_label": ("BertForSequenceClassification", "BertConfig", dict(BERT, num_labels=3), "float16"),
@@ -69,7 +83,8 @@ def spelled_as_before(path):
     if parameters:
         config["rope_theta"] = parameters.pop("rope_theta")
         config["rope_scaling"] = parameters if parameters["rope_type"] != "default" else None
-    config.pop("layer_types", None)
+    if config["model_type"] != "smollm3":  # whose windows transformers 4 wrote
+        config.pop("layer_types", None)
     path.write_text(json.dumps(config, indent=2))
 
 

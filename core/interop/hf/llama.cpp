@@ -1,5 +1,7 @@
-// Llama 2 and 3, Mistral, Qwen2, Qwen3: one model of ours.
+// Llama 2 and 3, Mistral, Qwen2, Qwen3, OLMo 2, SmolLM3: one model of ours.
 #include "core/models/llama.h"
+
+#include <algorithm>
 #include "core/interop/hf/shared.h"
 
 namespace lockstep {
@@ -10,18 +12,20 @@ void name_llama_tensors(const LlamaOptions& o, HfModel& m) {
   layers.weight("wte", {"model.embed_tokens"});
   for (int64_t i = 0; i < o.layers; ++i) {
     const std::string ours = str("blocks.", i, "."), theirs = str("model.layers.", i, ".");
-    layers.weight(ours + "attention.norm", {theirs + "input_layernorm"});
-    for (const char* which : {"q", "k", "v"}) {
-      const std::string from = str(theirs, "self_attn.", which, "_proj");
-      if (o.qkv_bias) layers.both(str(ours, "attention.", which), {from});
-      else layers.weight(str(ours, "attention.", which), {from});
-    }
+    const auto linear = [&](const std::string& name, const std::string& from, bool bias) {
+      if (bias) layers.both(ours + name, {theirs + from});
+      else layers.weight(ours + name, {theirs + from});
+    };
+    const bool after = o.norms == BranchNorm::kAfter;
+    layers.weight(ours + "attention.norm", {theirs + (after ? "post_attention_layernorm" : "input_layernorm")});
+    for (const char* which : {"q", "k", "v"})
+      linear(str("attention.", which), str("self_attn.", which, "_proj"), o.qkv_bias);
     if (o.qk_norm)
       for (const char* which : {"q_norm", "k_norm"})
         layers.weight(str(ours, "attention.", which), {str(theirs, "self_attn.", which)});
-    layers.weight(ours + "attention.proj", {theirs + "self_attn.o_proj"});
-    layers.weight(ours + "norm", {theirs + "post_attention_layernorm"});
-    for (const char* which : {"gate", "up", "down"}) layers.weight(ours + which, {str(theirs, "mlp.", which, "_proj")});
+    linear("attention.proj", "self_attn.o_proj", o.proj_bias);
+    layers.weight(ours + "norm", {theirs + (after ? "post_feedforward_layernorm" : "post_attention_layernorm")});
+    for (const char* which : {"gate", "up", "down"}) linear(which, str("mlp.", which, "_proj"), o.mlp_bias);
   }
   layers.weight("norm", {"model.norm"});
   m.prefix = "model.";
@@ -31,8 +35,9 @@ void name_llama_tensors(const LlamaOptions& o, HfModel& m) {
 }
 
 // Of transformers 4 "rope_theta" beside "rope_scaling", of 5 "rope_parameters".
-RopeOptions rope_of(const HfConfig& c) {
+RopeOptions rope_of(const HfConfig& c, double theta) {
   RopeOptions o;
+  o.theta = theta;
   const auto parameters = c.object("rope_parameters"), scaling = c.object("rope_scaling");
   o.theta = c.number("rope_theta", o.theta);
   if (parameters) o.theta = parameters->number("rope_theta", o.theta);
@@ -55,24 +60,43 @@ RopeOptions rope_of(const HfConfig& c) {
   return o;
 }
 
-// The window that all layers have; refuses layers of several kinds.
-int64_t window_of(const HfConfig& c, const std::string& type, int64_t layers) {
-  if (type == "llama") return 0;
-  int64_t window = c.is_null("sliding_window") ? 0 : c.integer("sliding_window", 4096);
-  if (type != "mistral") {
-    const int64_t from = c.integer("max_window_layers", 28);
-    if (!c.truth("use_sliding_window", false)) window = 0;
-    else if (!c.has("layer_types") && from > 0 && from < layers)
-      c.refuse("max_window_layers", str(": a window in some of the ", layers, " layers alone is not supported"));
-    else if (!c.has("layer_types") && from >= layers) window = 0;
-  }
+// Fills in the window, and the first of the layers that have it: those from there to the last. Refuses other layouts.
+void read_window(const HfConfig& c, const std::string& type, LlamaOptions& o) {
+  if (type == "llama" || type == "olmo2") return;
+  const bool mistral = type == "mistral";
+  int64_t window = c.is_null("sliding_window") || (!mistral && !c.truth("use_sliding_window", false))
+                       ? 0
+                       : c.integer("sliding_window", type == "smollm3" ? 0 : 4096);
+  int64_t from = mistral ? 0 : c.integer("max_window_layers", 28);
   const auto types = c.texts("layer_types");
-  for (const std::string& t : types)
-    if (t != types[0] || (t != "full_attention" && t != "sliding_attention"))
-      c.refuse("layer_types", ": other than full_attention or sliding_attention in all layers is not supported");
-  if (!types.empty() && types[0] == "full_attention") return 0;
-  if (!types.empty() && window == 0) c.refuse("sliding_window", "is missing for sliding_attention");
-  return window;
+  if (type == "smollm3" && window > 0 && types.empty())
+    c.refuse("use_sliding_window", "is not supported without layer_types");
+  if (!types.empty()) {
+    from = std::find(types.begin(), types.end(), "sliding_attention") - types.begin();
+    const bool fits = std::ssize(types) == o.layers &&
+                      std::all_of(types.begin(), types.begin() + from, [](auto& t) { return t == "full_attention"; }) &&
+                      std::all_of(types.begin() + from, types.end(), [](auto& t) { return t == "sliding_attention"; });
+    if (!fits)
+      c.refuse("layer_types",
+               "is not supported: it is full_attention in the first layers, and sliding_attention in the rest");
+    if (from < o.layers && window == 0 && c.has("sliding_window")) window = c.integer("sliding_window");
+    if (from < o.layers && window == 0) c.refuse("sliding_window", "is missing for sliding_attention");
+  }
+  if (window == 0 || from >= o.layers) return;
+  o.window = window;
+  o.window_from = from;
+}
+
+// SmolLM3's no_rope_layers has 1 for layers with a rotary embedding and 0 for those without.
+int64_t no_rope_every(const HfConfig& c, int64_t layers) {
+  const auto given = c.integers("no_rope_layers", std::vector<int64_t>());
+  if (given.empty()) return c.integer("no_rope_layer_interval", 4);
+  const int64_t every = std::find(given.begin(), given.end(), 0) - given.begin() + 1;
+  bool fits = std::ssize(given) == layers;
+  for (int64_t i = 0; fits && i < layers; ++i) fits = given[static_cast<size_t>(i)] == ((i + 1) % every != 0 ? 1 : 0);
+  if (!fits)
+    c.refuse("no_rope_layers", "is not supported: it has a 0 in layers at even distances, or one 1 for each layer");
+  return every > layers ? 0 : every;
 }
 
 HfModel llama_of(const HfConfig& c) {
@@ -81,21 +105,30 @@ HfModel llama_of(const HfConfig& c) {
   o.layers = c.integer("num_hidden_layers");
   o.heads = c.integer("num_attention_heads");
   o.width = c.integer("hidden_size");
-  o.kv_heads = c.integer("num_key_value_heads", type == "mistral" ? 8 : type == "llama" ? o.heads : 32);
+  const bool olmo = type == "olmo2", smol = type == "smollm3";
+  o.kv_heads = c.integer("num_key_value_heads", type == "mistral"         ? 8
+                                                : type == "llama" || olmo ? o.heads
+                                                : smol                    ? 4
+                                                                          : 32);
   if (o.heads < 1 || o.kv_heads < 1) c.refuse("num_attention_heads", "and num_key_value_heads must be above 0");
   o.head_width = c.integer("head_dim", type == "qwen3" ? 128 : 0);
   o.hidden = c.integer("intermediate_size");
   if (o.hidden < 1) c.refuse("intermediate_size", "must be above 0");
-  o.window = window_of(c, type, o.layers);
-  o.norm_eps = c.number("rms_norm_eps", 1e-6);
-  o.tied = c.truth("tie_word_embeddings", false);
-  o.qk_norm = type == "qwen3";
-  o.qkv_bias = type == "qwen2";
+  read_window(c, type, o);
+  if (smol) o.no_rope_every = no_rope_every(c, o.layers);
+  o.norm_eps = c.number("rms_norm_eps", olmo ? 1e-5 : 1e-6);
+  o.tied = c.truth("tie_word_embeddings", smol);
+  o.qk_norm = type == "qwen3" || olmo;
+  o.qk_norm_whole = olmo;
+  if (olmo) o.norms = BranchNorm::kAfter;
+  if (type == "qwen2") o.qkv_bias = true;
+  else if (type == "mistral") c.need_truth("attention_bias", false);
+  else o.qkv_bias = o.proj_bias = c.truth("attention_bias", false);
+  if (type == "llama" || smol) o.mlp_bias = c.truth("mlp_bias", false);
+  else c.need_truth("mlp_bias", false);
   o.vocabulary = c.integer("vocab_size");
-  o.rope = rope_of(c);
+  o.rope = rope_of(c, smol ? 2e6 : RopeOptions().theta);
   c.one_of("hidden_act", {"silu", "swish"});
-  if (type != "qwen2") c.need_truth("attention_bias", false);
-  c.need_truth("mlp_bias", false);
   if (c.number("partial_rotary_factor", 1) != 1) c.refuse("partial_rotary_factor", "other than 1 is not supported");
   o = o.resolved();
   rope_frequencies(o.rope, o.head_width);  // throws where its numbers do not fit together
@@ -110,16 +143,33 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
   LlamaOptions o;
   copy_options(options, fields(o));
   o = o.resolved();
-  require(!(o.qk_norm && o.qkv_bias), ExitCode::kBadData,
-          "model.qkv_bias with model.qk_norm: no architecture of transformers has both");
+  const bool after = o.norms == BranchNorm::kAfter;
+  const auto need = [](bool fits, const char* what) {
+    require(fits, ExitCode::kBadData, what, ": no architecture of transformers that is written here has this");
+  };
+  need(after == o.qk_norm_whole, "model.norms: after without model.qk_norm_whole: true, or the other way round");
+  need(!after || (o.window == 0 && !o.mlp_bias), "model.norms: after with model.window or model.mlp_bias");
+  need(o.no_rope_every == 0 || !o.qk_norm, "model.no_rope_every with model.qk_norm");
+  need(o.proj_bias <= o.qkv_bias, "model.proj_bias without model.qkv_bias");
+  need(!o.mlp_bias || (!o.qk_norm && o.proj_bias == o.qkv_bias && (o.window == 0 || o.no_rope_every > 0)),
+       "model.mlp_bias with model.qk_norm or model.window, or with a part of the biases of attention");
+  need(!o.qk_norm || after || o.proj_bias == o.qkv_bias,
+       "model.qk_norm with model.qkv_bias and without model.proj_bias");
   HfExport out;
   std::string& family = out.model.family;
   std::string architecture = "LlamaForCausalLM";
   family = "llama";
-  if (o.qk_norm) family = "qwen3", architecture = "Qwen3ForCausalLM";
-  else if (o.qkv_bias) family = "qwen2", architecture = "Qwen2ForCausalLM";
-  else if (o.window > 0 || o.width % o.heads != 0)  // LlamaConfig takes no width between multiples of the heads
+  if (after) family = "olmo2", architecture = "Olmo2ForCausalLM";
+  else if (o.no_rope_every > 0) family = "smollm3", architecture = "SmolLM3ForCausalLM";
+  else if (o.qk_norm) family = "qwen3", architecture = "Qwen3ForCausalLM";
+  else if ((o.qkv_bias && !o.proj_bias) || o.window_from > 0) family = "qwen2", architecture = "Qwen2ForCausalLM";
+  else if (o.window > 0 || (o.width % o.heads != 0 && !o.mlp_bias))  // LlamaConfig takes no such width
     family = "mistral", architecture = "MistralForCausalLM";
+  need(family != "qwen2" || (o.qkv_bias && !o.proj_bias),
+       "model.window_from without model.qkv_bias alone, or model.qk_norm");
+  need(family != "mistral" || !o.qkv_bias, "model.window with model.proj_bias");
+  need(family != "smollm3" || o.qkv_bias == o.proj_bias,
+       "model.no_rope_every with model.qkv_bias and without model.proj_bias");
   name_llama_tensors(o, out.model);
   JsonValue scaling = nullptr;
   if (o.rope.scaling == RopeScaling::kLinear)
@@ -147,15 +197,25 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
                 {"rope_scaling", scaling},
                 {"attention_dropout", 0.0},
                 {"tie_word_embeddings", o.tied}};
-  const bool qwen = family == "qwen2" || family == "qwen3";
-  if (family == "llama" || family == "qwen3") out.config.emplace_back("attention_bias", false);
-  if (family == "llama") out.config.emplace_back("mlp_bias", false);
+  const bool qwen = family == "qwen2" || family == "qwen3", smol = family == "smollm3";
+  if (family != "mistral" && family != "qwen2") out.config.emplace_back("attention_bias", o.proj_bias);
+  if (family == "llama" || smol) out.config.emplace_back("mlp_bias", o.mlp_bias);
   if (family == "mistral")
     out.config.emplace_back("sliding_window", o.window > 0 ? JsonValue(o.window) : JsonValue(nullptr));
-  if (qwen) {
+  if (qwen || smol) {
     out.config.emplace_back("use_sliding_window", o.window > 0);
     out.config.emplace_back("sliding_window", o.window > 0 ? JsonValue(o.window) : JsonValue(nullptr));
-    out.config.emplace_back("max_window_layers", o.window > 0 ? int64_t{0} : o.layers);
+  }
+  if (qwen) out.config.emplace_back("max_window_layers", o.window > 0 ? o.window_from : o.layers);
+  if (smol || (qwen && o.window_from > 0)) {
+    std::vector<JsonValue> types, rope;
+    for (int64_t i = 0; i < o.layers; ++i) {
+      types.emplace_back(std::string(o.window_of(i) > 0 ? "sliding_attention" : "full_attention"));
+      rope.emplace_back(int64_t{o.has_rope(i)});
+    }
+    out.config.emplace_back("layer_types", json_array(types));
+    if (smol) out.config.emplace_back("no_rope_layers", json_array(rope));
+    if (smol) out.config.emplace_back("no_rope_layer_interval", o.no_rope_every);
   }
   return out;
 }
@@ -172,7 +232,7 @@ void keep_positions(const HfConfig& source, JsonObject& config) {
 }  // namespace
 
 HfFamily llama_family() {
-  return {.types = {"llama", "mistral", "qwen2", "qwen3"},
+  return {.types = {"llama", "mistral", "qwen2", "qwen3", "olmo2", "smollm3"},
           .model = "llama",
           .read = llama_of,
           .write = llama_export,

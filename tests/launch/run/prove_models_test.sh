@@ -19,6 +19,9 @@ proves() { # MODEL FILE keys...
   done
 }
 proves llama tokens model.layers=2 model.heads=4 model.kv_heads=2 model.width=32 model.window=7 model.qkv_bias=true model.qk_norm=true
+proves llama tokens model.layers=3 model.heads=4 model.kv_heads=2 model.width=32 model.qk_norm=true model.qk_norm_whole=true model.norms=after
+proves llama tokens model.layers=3 model.heads=4 model.width=32 model.no_rope_every=2 model.window=7 model.window_from=1 model.proj_bias=true \
+  model.mlp_bias=true
 proves lstm tokens model.width=24
 proves gru tokens model.width=24 model.dropout=0.1
 proves bert tokens model.width=16 model.heads=2 model.dropout=0.1 data.mask=0.3
