@@ -7,6 +7,8 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kTokenIds[] = {"pad_token_id", "bos_token_id", "eos_token_id"};
+
 void name_llama_tensors(const LlamaOptions& o, HfModel& m) {
   const HfLayers layers{m.tensors};
   layers.weight("wte", {"model.embed_tokens"});
@@ -217,16 +219,22 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
     if (smol) out.config.emplace_back("no_rope_layers", json_array(rope));
     if (smol) out.config.emplace_back("no_rope_layer_interval", o.no_rope_every);
   }
+  // These have defaults beyond small vocabularies; the padding's embedding would not be trained.
+  if (after || smol)
+    for (const char* key : kTokenIds) out.config.emplace_back(key, nullptr);
   return out;
 }
 
-// What the weights were trained for may be longer than the data; they do not depend on it. transformers always writes
-// rms_norm_eps.
+// The longest input, as what the weights were trained for may be longer than the data; they do not depend on it. And
+// the ids of special tokens. transformers always writes rms_norm_eps.
 void keep_positions(const HfConfig& source, JsonObject& config) {
   if (!source.has("rms_norm_eps")) return;
-  for (auto& [key, value] : config)
+  for (auto& [key, value] : config) {
+    if (std::find(std::begin(kTokenIds), std::end(kTokenIds), key) != std::end(kTokenIds))
+      if (const auto given = source.json_of(key); given) value = JsonText{*given};
     if (key == "max_position_embeddings")
       value = std::max(std::get<int64_t>(value), source.integer(key, std::get<int64_t>(value)));
+  }
 }
 
 }  // namespace
