@@ -37,6 +37,8 @@ struct HfFamily {
   // model's `family` to one of `types`.
   HfModel (*read)(const HfConfig& config);
   HfExport (*write)(const std::vector<Field>& options, const TaskSpec& task);
+  // Whether a model with these options is of this architecture, where several are of our model; null: it is.
+  bool (*holds)(const std::vector<Field>& options) = nullptr;
   HfUse use = HfUse::kText;
   PeftRules peft = {};
   // Gives `config`, of a model that is written, what it keeps of the one that the run began with; null: nothing.

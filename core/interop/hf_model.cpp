@@ -186,7 +186,7 @@ std::unique_ptr<ModelKind> kind_of(const HfModel& model) {
 
 HfExport hf_export_of(const std::string& model, const std::vector<Field>& options, const TaskSpec& task) {
   for (const HfFamily& f : hf_families())
-    if (model == f.model) {
+    if (model == f.model && (!f.holds || f.holds(options))) {
       HfExport out = f.write(options, task);
       out.model.table = &f;
       return out;

@@ -33,6 +33,10 @@ std::vector<Field> fields(LlamaOptions& o) {
           .with_unit("layers")
           .with_range(0, 1000)
           .without_effect_at_default(),
+      field("full_every", o.full_every, "each layer of this number, counted from 1, has no window; 0: all have it")
+          .with_unit("layers")
+          .with_range(0, 1000)
+          .without_effect_at_default(),
       field("no_rope_every", o.no_rope_every,
             "each layer of this number, counted from 1, has no rotary embedding, as in SmolLM3 (4); 0: all have it")
           .with_unit("layers")
@@ -46,8 +50,26 @@ std::vector<Field> fields(LlamaOptions& o) {
           .without_effect_at_default(),
       field("proj_bias", o.proj_bias, "a bias where the heads come together").without_effect_at_default(),
       field("mlp_bias", o.mlp_bias, "biases of the hidden layer").without_effect_at_default(),
-      enum_field("norms", o.norms, {{"before", BranchNorm::kBefore}, {"after", BranchNorm::kAfter}},
-                 "where the norm of each branch stands: before attention and hidden layer, or after them, as in OLMo 2")
+      enum_field(
+          "norms", o.norms,
+          {{"before", BranchNorm::kBefore}, {"after", BranchNorm::kAfter}, {"both", BranchNorm::kBoth}},
+          "where the norms of each branch stand: before attention and hidden layer, after them, as in OLMo 2, or "
+          "both, as in Gemma 3")
+          .without_effect_at_default(),
+      field("norms_from_one", o.norms_from_one, "weights of norms are what is added to 1, as in Gemma")
+          .without_effect_at_default(),
+      enum_field("gate", o.gate, {{"silu", GateForm::kSilu}, {"gelu", GateForm::kGelu}},
+                 "the function of the hidden layer's gate; gelu in its tanh form, as in Gemma")
+          .without_effect_at_default(),
+      field("scaled_embedding", o.scaled_embedding, "embeddings are multiplied by the root of the width, as in Gemma")
+          .without_effect_at_default(),
+      field("attention_scale", o.attention_scale, "what scores are multiplied by; 0: 1 by the root of head_width")
+          .with_range(0, 1e3)
+          .without_effect_at_default(),
+      field("window_theta", o.window_theta,
+            "rope_theta of layers with the window, whose frequencies are not scaled; 0: as of the others")
+          .with_unit("positions")
+          .with_range(0, 1e12)
           .without_effect_at_default()};
   for (Field& f : fields(o.rope)) out.push_back(std::move(f));
   out.push_back(vocabulary_field(o.vocabulary));
@@ -69,6 +91,12 @@ LlamaOptions LlamaOptions::resolved() const {
   require(!qk_norm_whole || qk_norm, ExitCode::kConfig, "model.qk_norm_whole: true needs model.qk_norm: true");
   require(window_from == 0 || window > 0, ExitCode::kConfig, "model.window_from: ", window_from,
           " has an effect only with model.window");
+  require(full_every == 0 || window > 0, ExitCode::kConfig, "model.full_every: ", full_every,
+          " has an effect only with model.window");
+  require(window_theta == 0 || window > 0, ExitCode::kConfig, "model.window_theta: ", window_theta,
+          " has an effect only with model.window");
+  require(window_theta == 0 || window_theta >= 1, ExitCode::kConfig, "model.window_theta: ", window_theta,
+          " is neither 0 nor at least 1");
   if (o.hidden == 0) o.hidden = round_up(ceil_div(8 * width, 3), 32);
   return o;
 }
@@ -85,21 +113,26 @@ LlamaAttention::LlamaAttention(const LlamaOptions& o, int64_t layer)
       head_width_(o.head_width),
       window_(o.window_of(layer)),
       norms_(o.norms),
-      frequencies_(o.has_rope(layer) ? rope_frequencies(o.rope, o.head_width) : std::vector<double>()),
-      norm_(child<RmsNorm>("norm", o.width, o.norm_eps)),
+      scale_(o.attention_scale > 0 ? o.attention_scale * std::sqrt(static_cast<double>(o.head_width)) : 1),
+      frequencies_(o.has_rope(layer) ? rope_frequencies(o.rope_of(layer), o.head_width) : std::vector<double>()),
+      norm_(child<RmsNorm>("norm", o.width, o.norm_eps, o.norms_from_one)),
       q_(child<Linear>("q", o.width, o.heads * o.head_width, o.qkv_bias, llama_weights())),
       k_(child<Linear>("k", o.width, o.kv_heads * o.head_width, o.qkv_bias, llama_weights())),
       v_(child<Linear>("v", o.width, o.kv_heads * o.head_width, o.qkv_bias, llama_weights())),
-      q_norm_(o.qk_norm ? &child<RmsNorm>("q_norm", (o.qk_norm_whole ? o.heads : 1) * o.head_width, o.norm_eps)
+      q_norm_(o.qk_norm ? &child<RmsNorm>("q_norm", (o.qk_norm_whole ? o.heads : 1) * o.head_width, o.norm_eps,
+                                          o.norms_from_one)
                         : nullptr),
-      k_norm_(o.qk_norm ? &child<RmsNorm>("k_norm", (o.qk_norm_whole ? o.kv_heads : 1) * o.head_width, o.norm_eps)
+      k_norm_(o.qk_norm ? &child<RmsNorm>("k_norm", (o.qk_norm_whole ? o.kv_heads : 1) * o.head_width, o.norm_eps,
+                                          o.norms_from_one)
                         : nullptr),
       qk_norm_whole_(o.qk_norm_whole),
-      proj_(child<Linear>("proj", o.heads * o.head_width, o.width, o.proj_bias, branch_end(o))) {}
+      proj_(child<Linear>("proj", o.heads * o.head_width, o.width, o.proj_bias, branch_end(o))),
+      post_norm_(o.norms == BranchNorm::kBoth ? &child<RmsNorm>("post_norm", o.width, o.norm_eps, o.norms_from_one)
+                                              : nullptr) {}
 
 Tensor LlamaAttention::forward(const Tensor& x_BTC, const AttentionScope& scope) {
   const int64_t batch = x_BTC.dim(0), time = x_BTC.dim(1);
-  const Tensor x = norms_ == BranchNorm::kBefore ? norm_(x_BTC) : x_BTC;
+  const Tensor x = norms_ == BranchNorm::kAfter ? x_BTC : norm_(x_BTC);
   auto heads_of = [&](Linear& linear, int64_t heads, RmsNorm* norm) {
     Tensor y = linear(x);
     if (norm && qk_norm_whole_) y = (*norm)(y);
@@ -108,19 +141,24 @@ Tensor LlamaAttention::forward(const Tensor& x_BTC, const AttentionScope& scope)
   };
   const Tensor starts = scope.cache ? scope.cache->starts() : Tensor();
   const auto placed = [&](const Tensor& y) { return frequencies_.empty() ? y : rotary(y, frequencies_, starts); };
-  const Tensor q = placed(heads_of(q_, heads_, q_norm_)), k = placed(heads_of(k_, kv_heads_, k_norm_));
+  Tensor q = placed(heads_of(q_, heads_, q_norm_));
+  if (scale_ != 1) q = affine(q, scale_);
+  const Tensor k = placed(heads_of(k_, kv_heads_, k_norm_));
   const Tensor y = proj_(reshape(causal_attention_of(*this, q, k, heads_of(v_, kv_heads_, nullptr), scope, window_),
                                  {batch, time, heads_ * head_width_}));
-  return norms_ == BranchNorm::kAfter ? norm_(y) : y;
+  return norms_ == BranchNorm::kAfter ? norm_(y) : post_norm_ ? (*post_norm_)(y) : y;
 }
 
 LlamaBlock::LlamaBlock(const LlamaOptions& o, int64_t layer)
     : norms_(o.norms),
+      gate_form_(o.gate),
       attention_(child<LlamaAttention>("attention", o, layer)),
-      norm_(child<RmsNorm>("norm", o.width, o.norm_eps)),
+      norm_(child<RmsNorm>("norm", o.width, o.norm_eps, o.norms_from_one)),
       gate_(child<Linear>("gate", o.width, o.hidden, o.mlp_bias, llama_weights())),
       up_(child<Linear>("up", o.width, o.hidden, o.mlp_bias, llama_weights())),
-      down_(child<Linear>("down", o.hidden, o.width, o.mlp_bias, branch_end(o))) {}
+      down_(child<Linear>("down", o.hidden, o.width, o.mlp_bias, branch_end(o))),
+      post_norm_(o.norms == BranchNorm::kBoth ? &child<RmsNorm>("post_norm", o.width, o.norm_eps, o.norms_from_one)
+                                              : nullptr) {}
 
 int LlamaBlock::recompute_attention(bool on) {
   attention_.set_recompute(on);
@@ -129,8 +167,13 @@ int LlamaBlock::recompute_attention(bool on) {
 
 Tensor LlamaBlock::forward(const Tensor& x_BTC, const AttentionScope& scope) {
   const Tensor x = add(x_BTC, attention_(x_BTC, scope));
-  const auto hidden = [&](const Tensor& y) { return down_(silu_mul(gate_(y), up_(y))); };
-  return add(x, norms_ == BranchNorm::kBefore ? hidden(norm_(x)) : norm_(hidden(x)));
+  const auto hidden = [&](const Tensor& y) {
+    if (gate_form_ == GateForm::kGelu) return down_(mul(gelu(gate_(y)), up_(y)));
+    return down_(silu_mul(gate_(y), up_(y)));
+  };
+  if (norms_ == BranchNorm::kAfter) return add(x, norm_(hidden(x)));
+  const Tensor y = hidden(norm_(x));
+  return add(x, post_norm_ ? (*post_norm_)(y) : y);
 }
 
 Llama::Llama(const LlamaOptions& options, const TaskSpec& task)
@@ -140,9 +183,14 @@ Llama::Llama(const LlamaOptions& options, const TaskSpec& task)
   require(task.input.rank() == 1, ExitCode::kConfig, "model.name: llama needs tokens, not samples of shape ",
           task.input);
   for (int64_t i = 0; i < options_.layers; ++i) blocks_.push_back(&child<LlamaBlock>(str("blocks.", i), options_, i));
-  norm_ = &child<RmsNorm>("norm", options_.width, options_.norm_eps);
+  norm_ = &child<RmsNorm>("norm", options_.width, options_.norm_eps, options_.norms_from_one);
   if (!options_.tied) head_ = &child<Linear>("head", options_.width, wte_.weight().dim(0), false, llama_weights());
 }
+
+namespace {
+// transformers keeps the scale in the type of the weights.
+double rounded_to(DType dtype, double value) { return Tensor::full({1}, value, dtype).item(); }
+}  // namespace
 
 const Tensor* Llama::head() const {
   if (!head_) return &wte_.weight();
@@ -158,6 +206,7 @@ Tensor Llama::features(const Tensor& tokens_BT, const AttentionScope& scope) {
   check(tokens_BT.rank() == 2 && tokens_BT.dim(1) <= context_, "llama: tokens ", tokens_BT, " for a context of ",
         context_);
   Tensor h = wte_(tokens_BT);
+  if (options_.scaled_embedding) h = affine(h, rounded_to(h.dtype(), std::sqrt(static_cast<double>(options_.width))));
   for (LlamaBlock* block : blocks_) h = (*block)(h, scope);
   if (scope.cache) h = scope.cache->last_of(h);
   return (*norm_)(h);

@@ -1,7 +1,7 @@
 // Llama: a decoder-only transformer with RMS norms, rotary positions, grouped queries and SwiGLU (Touvron et al. 2023),
 // and what its relatives change: a sliding window (Mistral) in the upper layers alone (Qwen2), biases of queries, keys
 // and values (Qwen2), norms of queries and keys (Qwen3), norms after the branches (OLMo 2), layers without positions
-// (SmolLM3).
+// (SmolLM3), and what Gemma 3 changes.
 #pragma once
 
 #include "core/base/field.h"
@@ -11,8 +11,9 @@
 
 namespace lockstep {
 
-// Where the norm of a branch stands: x + branch(norm(x)), or x + norm(branch(x)).
-enum class BranchNorm { kBefore, kAfter };
+// Where the norm of a branch stands: x + branch(norm(x)), x + norm(branch(x)), or both.
+enum class BranchNorm { kBefore, kAfter, kBoth };
+enum class GateForm { kSilu, kGelu };  // of gate(x) * up(x); gelu in its tanh form
 
 struct LlamaOptions {
   int64_t layers = 4, heads = 4, width = 128;
@@ -21,18 +22,29 @@ struct LlamaOptions {
   int64_t hidden = 0;         // 0: 8/3 of the width, rounded up to a multiple of 32
   int64_t window = 0;         // 0: none
   int64_t window_from = 0;    // the first layer with the window, from 0
+  int64_t full_every = 0;     // each layer of this number, counted from 1, has no window; 0: none
   int64_t no_rope_every = 0;  // each layer of this number, counted from 1, has no rotary embedding; 0: all have it
   double norm_eps = 1e-5;
   bool tied = false, qkv_bias = false, qk_norm = false;
   bool qk_norm_whole = false;  // qk_norm is over all heads together
   bool proj_bias = false, mlp_bias = false;
   BranchNorm norms = BranchNorm::kBefore;
+  bool norms_from_one = false;  // weights of norms are what is added to 1
+  GateForm gate = GateForm::kSilu;
+  bool scaled_embedding = false;  // by the root of the width
+  double attention_scale = 0;     // of scores; 0: by the root of a head's width
   RopeOptions rope = {};
-  int64_t vocabulary = 0;  // 0: that of the data
+  double window_theta = 0;  // rope_theta of layers with the window, whose frequencies are not scaled; 0: as the others
+  int64_t vocabulary = 0;   // 0: that of the data
 
   // With the zeros above replaced. Throws ExitCode::kConfig, naming the key, where sizes do not fit together.
   LlamaOptions resolved() const;
-  int64_t window_of(int64_t layer) const { return layer < window_from ? 0 : window; }
+  int64_t window_of(int64_t layer) const {
+    return layer < window_from || (full_every > 0 && (layer + 1) % full_every == 0) ? 0 : window;
+  }
+  RopeOptions rope_of(int64_t layer) const {
+    return window_theta > 0 && window_of(layer) > 0 ? RopeOptions{.theta = window_theta} : rope;
+  }
   bool has_rope(int64_t layer) const { return no_rope_every == 0 || (layer + 1) % no_rope_every != 0; }
 };
 std::vector<Field> fields(LlamaOptions& o);
@@ -46,12 +58,14 @@ class LlamaAttention : public ModuleOf<Tensor, AttentionScope> {
  private:
   int64_t heads_, kv_heads_, head_width_, window_;
   BranchNorm norms_;
+  double scale_;                     // of queries, beside the root of a head's width
   std::vector<double> frequencies_;  // empty: without rotary embedding
   RmsNorm& norm_;
   Linear &q_, &k_, &v_;
   RmsNorm *q_norm_ = nullptr, *k_norm_ = nullptr;  // of each head, or all of them; null without qk_norm
   bool qk_norm_whole_;
   Linear& proj_;
+  RmsNorm* post_norm_ = nullptr;  // with norms on both sides
 };
 
 class LlamaBlock : public ModuleOf<Tensor, AttentionScope> {
@@ -62,9 +76,11 @@ class LlamaBlock : public ModuleOf<Tensor, AttentionScope> {
 
  private:
   BranchNorm norms_;
+  GateForm gate_form_;
   LlamaAttention& attention_;
   RmsNorm& norm_;
   Linear &gate_, &up_, &down_;
+  RmsNorm* post_norm_ = nullptr;
 };
 
 class Llama : public TokenTransformer {

@@ -78,8 +78,12 @@ AddLayerNorm LayerNorm::of_sum(const Tensor& a, const Tensor& b) {
   return out;
 }
 
-RmsNorm::RmsNorm(int64_t width, double eps) : weight_(parameter("weight", {width}, Init::ones())), eps_(eps) {}
-Tensor RmsNorm::forward(const Tensor& x) { return rms_norm(x, weight_, eps_); }
+RmsNorm::RmsNorm(int64_t width, double eps, bool from_one)
+    : weight_(parameter("weight", {width}, from_one ? Init::zeros() : Init::ones())), eps_(eps), from_one_(from_one) {}
+Tensor RmsNorm::forward(const Tensor& x) {
+  // In the type of statistics: 1 + w has more digits than w.
+  return rms_norm(x, from_one_ ? affine(cast(weight_, raw::statistics_type(weight_)), 1, 1) : weight_, eps_);
+}
 
 Embedding::Embedding(int64_t count, int64_t width, Init init) : weight_(table("weight", {count, width}, init)) {}
 Tensor Embedding::forward(const Tensor& index) { return embedding(weight_, index); }

@@ -60,12 +60,14 @@ class LayerNorm : public ModuleOf<Tensor> {
 
 class RmsNorm : public ModuleOf<Tensor> {
  public:
-  explicit RmsNorm(int64_t width, double eps = 1e-5);
+  // `from_one`: the weight is what is added to 1, as in Gemma, and begins as 0.
+  explicit RmsNorm(int64_t width, double eps = 1e-5, bool from_one = false);
   Tensor forward(const Tensor& x) override;
 
  private:
   Tensor& weight_;
   double eps_;
+  bool from_one_;
 };
 
 class Embedding : public ModuleOf<Tensor> {

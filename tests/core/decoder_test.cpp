@@ -43,6 +43,11 @@ std::unique_ptr<Model> model_named(const std::string& name) {
   if (name == "olmo") o.qk_norm = o.qk_norm_whole = true, o.norms = BranchNorm::kAfter;
   if (name == "smollm")
     o.kv_heads = 2, o.no_rope_every = 2, o.window = 19, o.window_from = 1, o.proj_bias = o.mlp_bias = true;
+  if (name == "gemma") {
+    o.layers = 4, o.head_width = 12, o.window = 17, o.full_every = 3, o.window_theta = 500, o.attention_scale = 0.3;
+    o.qk_norm = o.norms_from_one = o.scaled_embedding = o.tied = true;
+    o.norms = BranchNorm::kBoth, o.gate = GateForm::kGelu;
+  }
   if (name == "mistral") o.kv_heads = 1, o.window = 23;
   return placed(std::make_unique<Llama>(o, kTask));
 }
@@ -254,7 +259,8 @@ TEST_P(Generation, ATextSlidesOutOfItsPlace) {
   EXPECT_EQ(alone(*model, r).tokens.size(), 131U) << "the model's context, and what follows";
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Generation, ::testing::Values("gpt", "llama", "qwen", "mistral", "olmo", "smollm"));
+INSTANTIATE_TEST_SUITE_P(Models, Generation,
+                         ::testing::Values("gpt", "llama", "qwen", "mistral", "olmo", "smollm", "gemma"));
 
 // Says the same logits everywhere.
 class Constant : public Model {

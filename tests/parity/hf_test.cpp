@@ -251,6 +251,9 @@ TEST(HfFolder, WhatTransformersCannotHoldIsNotWritten) {
   refused(o, "model.no_rope_every with model.qk_norm");
   o = {.heads = 4, .width = 40, .proj_bias = true};
   refused(o, "model.proj_bias without model.qkv_bias");
+  o = {.heads = 4, .width = 40};
+  o.gate = GateForm::kGelu;
+  refused(o, "model.gate: gelu");
   o = {.heads = 4, .width = 40, .window = 8, .window_from = 2};
   refused(o, "model.window_from");
   o = {.heads = 4, .width = 40, .window = 8, .qkv_bias = true, .proj_bias = true};
@@ -366,7 +369,8 @@ TEST(HfConfig, WhatIsNotSupportedIsRefusedByName) {
   for (const char* text : {"", "[]", "{", "{\"model_type\":1}", "{\"model_type\":null}"})
     expect_error(ExitCode::kBadData, {"DIR/config.json"}, [&] { hf_model_of_config(text, "DIR/config.json"); });
   refused("gpt2", "\"model_type\": \"gpt2\"", "\"model_type\": \"mamba\"",
-          "mamba is not supported; these are: gpt2, llama, mistral, qwen2, qwen3, olmo2, smollm3, bert, vit, resnet");
+          "mamba is not supported; these are: gpt2, llama, mistral, qwen2, qwen3, olmo2, smollm3, gemma3_text, bert, "
+          "vit, resnet");
   refused("gpt2", "gelu_new", "relu", "activation_function: relu");
   refused("gpt2", "\"n_inner\": null", "\"n_inner\": 63", "n_inner");
   refused("gpt2", "\"n_layer\": 2", "\"n_layer\": 1001", "model.layers: 1001");
@@ -386,6 +390,12 @@ TEST(HfConfig, WhatIsNotSupportedIsRefusedByName) {
   refused("qwen3", "\"hidden_act\"", "\"mlp_bias\": true, \"hidden_act\"", "mlp_bias: true");
   refused("smollm3", "    1,\n    1,", "    0,\n    1,", "no_rope_layers");
   refused("smollm3", "\"full_attention\",", "\"sliding_attention\",", "layer_types");
+  refused("gemma3", "\"final_logit_softcapping\": null", "\"final_logit_softcapping\": 30.0",
+          "final_logit_softcapping");
+  refused("gemma3", "\"sliding_attention\",", "\"full_attention\",", "layer_types");
+  refused("gemma3", "gelu_pytorch_tanh", "relu", "hidden_activation: relu");
+  refused("gemma3", "\"use_bidirectional_attention\": false", "\"use_bidirectional_attention\": true",
+          "use_bidirectional_attention");
   refused("llama3", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", "model.kv_heads: 3");
   refused("llama3", "\"num_attention_heads\": 4", "\"num_attention_heads\": 0", "num_attention_heads");
   refused("llama3", "\"hidden_size\": 16,", "", "hidden_size is no integer");

@@ -62,6 +62,15 @@ CASES = {
                        dict(LLAMA, num_hidden_layers=4, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=5, attention_bias=True,
                             mlp_bias=True, tie_word_embeddings=False, pad_token_id=None, bos_token_id=None, eos_token_id=None,
                             layer_types=["full_attention"] * 2 + ["sliding_attention"] * 2, **rope(10000.0)), None),
+    "gemma3": ("Gemma3ForCausalLM", "Gemma3TextConfig",
+               dict(LLAMA, num_hidden_layers=4, head_dim=6, query_pre_attn_scalar=8, sliding_window=5, sliding_window_pattern=3, pad_token_id=None,
+                    bos_token_id=None, eos_token_id=None), "bfloat16"),
+    "gemma3_scaled": ("Gemma3ForCausalLM", "Gemma3TextConfig",
+                      dict(LLAMA, num_hidden_layers=3, head_dim=8, query_pre_attn_scalar=8, sliding_window=4, attention_bias=True,
+                           tie_word_embeddings=False, layer_types=["sliding_attention", "full_attention", "sliding_attention"], pad_token_id=None,
+                           bos_token_id=None, eos_token_id=None,
+                           rope_parameters=dict(full_attention=dict(rope_type="linear", factor=4.0, rope_theta=1e5),
+                                                sliding_attention=dict(rope_type="default", rope_theta=1e3))), None),
     "bert": ("BertForMaskedLM", "BertConfig", BERT, "float16"),
     "bert_tanh": ("BertForMaskedLM", "BertConfig", dict(BERT, hidden_act="gelu_pytorch_tanh", type_vocab_size=1), None),
     "bert_label": ("BertForSequenceClassification", "BertConfig", dict(BERT, num_labels=3), "float16"),
@@ -80,10 +89,14 @@ def spelled_as_before(path):
     config = json.loads(path.read_text())
     config["torch_dtype"] = config.pop("dtype")
     parameters = config.pop("rope_parameters", None)
-    if parameters:
+    if parameters and "full_attention" in parameters:
+        config["rope_theta"] = parameters["full_attention"].pop("rope_theta")
+        config["rope_local_base_freq"] = parameters["sliding_attention"]["rope_theta"]
+        config["rope_scaling"] = parameters["full_attention"] if parameters["full_attention"]["rope_type"] != "default" else None
+    elif parameters:
         config["rope_theta"] = parameters.pop("rope_theta")
         config["rope_scaling"] = parameters if parameters["rope_type"] != "default" else None
-    if config["model_type"] != "smollm3":  # whose windows transformers 4 wrote
+    if config["model_type"] not in ("smollm3", "gemma3_text"):  # whose windows transformers 4 wrote
         config.pop("layer_types", None)
     path.write_text(json.dumps(config, indent=2))
 

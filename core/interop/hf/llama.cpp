@@ -1,13 +1,19 @@
 // Llama 2 and 3, Mistral, Qwen2, Qwen3, OLMo 2, SmolLM3: one model of ours.
-#include "core/models/llama.h"
+#include "core/interop/hf/llama_parts.h"
 
 #include <algorithm>
-#include "core/interop/hf/shared.h"
 
 namespace lockstep {
-namespace {
 
+namespace {
 constexpr const char* kTokenIds[] = {"pad_token_id", "bos_token_id", "eos_token_id"};
+}
+
+bool has_norms_on_both_sides(const std::vector<Field>& options) {
+  LlamaOptions o;
+  copy_options(options, fields(o));
+  return o.norms == BranchNorm::kBoth;
+}
 
 void name_llama_tensors(const LlamaOptions& o, HfModel& m) {
   const HfLayers layers{m.tensors};
@@ -18,7 +24,7 @@ void name_llama_tensors(const LlamaOptions& o, HfModel& m) {
       if (bias) layers.both(ours + name, {theirs + from});
       else layers.weight(ours + name, {theirs + from});
     };
-    const bool after = o.norms == BranchNorm::kAfter;
+    const bool after = o.norms == BranchNorm::kAfter, both = o.norms == BranchNorm::kBoth;
     layers.weight(ours + "attention.norm", {theirs + (after ? "post_attention_layernorm" : "input_layernorm")});
     for (const char* which : {"q", "k", "v"})
       linear(str("attention.", which), str("self_attn.", which, "_proj"), o.qkv_bias);
@@ -26,7 +32,11 @@ void name_llama_tensors(const LlamaOptions& o, HfModel& m) {
       for (const char* which : {"q_norm", "k_norm"})
         layers.weight(str(ours, "attention.", which), {str(theirs, "self_attn.", which)});
     linear("attention.proj", "self_attn.o_proj", o.proj_bias);
-    layers.weight(ours + "norm", {theirs + (after ? "post_feedforward_layernorm" : "post_attention_layernorm")});
+    if (both) layers.weight(ours + "attention.post_norm", {theirs + "post_attention_layernorm"});
+    layers.weight(ours + "norm", {theirs + (after  ? "post_feedforward_layernorm"
+                                            : both ? "pre_feedforward_layernorm"
+                                                   : "post_attention_layernorm")});
+    if (both) layers.weight(ours + "post_norm", {theirs + "post_feedforward_layernorm"});
     for (const char* which : {"gate", "up", "down"}) linear(which, str("mlp.", which, "_proj"), o.mlp_bias);
   }
   layers.weight("norm", {"model.norm"});
@@ -36,29 +46,49 @@ void name_llama_tensors(const LlamaOptions& o, HfModel& m) {
   m.ignored = {"*.rotary_emb.inv_freq"};
 }
 
+void read_rope_scaling(const HfConfig& how, RopeOptions& o) {
+  const std::string type = how.one_of(how.has("rope_type") ? "rope_type" : "type", {"default", "linear", "llama3"});
+  if (how.number("partial_rotary_factor", 1) != 1) how.refuse("partial_rotary_factor", "other than 1 is not supported");
+  if (type == "default") return;
+  o.factor = how.number("factor");
+  o.scaling = RopeScaling::kLinear;
+  if (type == "linear") return;
+  o.scaling = RopeScaling::kLlama3;
+  o.low_factor = how.number("low_freq_factor");
+  o.high_factor = how.number("high_freq_factor");
+  o.context = how.integer("original_max_position_embeddings");
+}
+
+JsonValue rope_scaling_of(const RopeOptions& o) {
+  if (o.scaling == RopeScaling::kLinear)
+    return JsonText{
+        json_line({{"rope_type", std::string("linear")}, {"type", std::string("linear")}, {"factor", o.factor}})};
+  if (o.scaling == RopeScaling::kLlama3)
+    return JsonText{json_line({{"rope_type", std::string("llama3")},
+                               {"factor", o.factor},
+                               {"low_freq_factor", o.low_factor},
+                               {"high_freq_factor", o.high_factor},
+                               {"original_max_position_embeddings", o.context}})};
+  return nullptr;
+}
+
+void add_token_ids(JsonObject& config) {
+  for (const char* key : kTokenIds) config.emplace_back(key, nullptr);
+}
+
+namespace {
+
 // Of transformers 4 "rope_theta" beside "rope_scaling", of 5 "rope_parameters".
 RopeOptions rope_of(const HfConfig& c, double theta) {
   RopeOptions o;
-  o.theta = theta;
   const auto parameters = c.object("rope_parameters"), scaling = c.object("rope_scaling");
-  o.theta = c.number("rope_theta", o.theta);
+  o.theta = c.number("rope_theta", theta);
   if (parameters) o.theta = parameters->number("rope_theta", o.theta);
   const auto& how = parameters ? parameters : scaling;
   if (!how) return o;
   for (const char* kind : {"full_attention", "sliding_attention"})
     if (how->has(kind)) how->refuse(kind, "is not supported: one rotary embedding for all layers is");
-  const std::string key = how->has("rope_type") ? "rope_type" : "type";
-  const std::string type = how->one_of(key, {"default", "linear", "llama3"});
-  if (how->number("partial_rotary_factor", 1) != 1)
-    how->refuse("partial_rotary_factor", "other than 1 is not supported");
-  if (type == "default") return o;
-  o.factor = how->number("factor");
-  o.scaling = RopeScaling::kLinear;
-  if (type == "linear") return o;
-  o.scaling = RopeScaling::kLlama3;
-  o.low_factor = how->number("low_freq_factor");
-  o.high_factor = how->number("high_freq_factor");
-  o.context = how->integer("original_max_position_embeddings");
+  read_rope_scaling(*how, o);
   return o;
 }
 
@@ -149,6 +179,10 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
   const auto need = [](bool fits, const char* what) {
     require(fits, ExitCode::kBadData, what, ": no architecture of transformers that is written here has this");
   };
+  need(o.norms != BranchNorm::kBoth && !o.norms_from_one && o.gate == GateForm::kSilu && !o.scaled_embedding &&
+           o.attention_scale == 0 && o.full_every == 0 && o.window_theta == 0,
+       "a part of model.norms: both, model.norms_from_one, model.gate: gelu, model.scaled_embedding, "
+       "model.attention_scale, model.full_every and model.window_theta");
   need(after == o.qk_norm_whole, "model.norms: after without model.qk_norm_whole: true, or the other way round");
   need(!after || (o.window == 0 && !o.mlp_bias), "model.norms: after with model.window or model.mlp_bias");
   need(o.no_rope_every == 0 || !o.qk_norm, "model.no_rope_every with model.qk_norm");
@@ -173,16 +207,6 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
   need(family != "smollm3" || o.qkv_bias == o.proj_bias,
        "model.no_rope_every with model.qkv_bias and without model.proj_bias");
   name_llama_tensors(o, out.model);
-  JsonValue scaling = nullptr;
-  if (o.rope.scaling == RopeScaling::kLinear)
-    scaling = JsonText{
-        json_line({{"rope_type", std::string("linear")}, {"type", std::string("linear")}, {"factor", o.rope.factor}})};
-  if (o.rope.scaling == RopeScaling::kLlama3)
-    scaling = JsonText{json_line({{"rope_type", std::string("llama3")},
-                                  {"factor", o.rope.factor},
-                                  {"low_freq_factor", o.rope.low_factor},
-                                  {"high_freq_factor", o.rope.high_factor},
-                                  {"original_max_position_embeddings", o.rope.context}})};
   out.config = {{"architectures", json_array(std::vector<JsonValue>{architecture})},
                 {"model_type", family},
                 {"vocab_size", o.vocabulary > 0 ? o.vocabulary : task.classes},
@@ -196,7 +220,7 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
                 {"hidden_act", std::string("silu")},
                 {"rms_norm_eps", o.norm_eps},
                 {"rope_theta", o.rope.theta},
-                {"rope_scaling", scaling},
+                {"rope_scaling", rope_scaling_of(o.rope)},
                 {"attention_dropout", 0.0},
                 {"tie_word_embeddings", o.tied}};
   const bool qwen = family == "qwen2" || family == "qwen3", smol = family == "smollm3";
@@ -219,32 +243,29 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
     if (smol) out.config.emplace_back("no_rope_layers", json_array(rope));
     if (smol) out.config.emplace_back("no_rope_layer_interval", o.no_rope_every);
   }
-  // These have defaults beyond small vocabularies; the padding's embedding would not be trained.
-  if (after || smol)
-    for (const char* key : kTokenIds) out.config.emplace_back(key, nullptr);
+  if (after || smol) add_token_ids(out.config);
   return out;
 }
 
-// The longest input, as what the weights were trained for may be longer than the data; they do not depend on it. And
-// the ids of special tokens. transformers always writes rms_norm_eps.
-void keep_positions(const HfConfig& source, JsonObject& config) {
+}  // namespace
+
+void keep_llama(const HfConfig& source, JsonObject& config) {
   if (!source.has("rms_norm_eps")) return;
   for (auto& [key, value] : config) {
     if (std::find(std::begin(kTokenIds), std::end(kTokenIds), key) != std::end(kTokenIds))
-      if (const auto given = source.json_of(key); given) value = JsonText{*given};
+      if (const auto given = source.json_of(key)) value = JsonText{*given};
     if (key == "max_position_embeddings")
       value = std::max(std::get<int64_t>(value), source.integer(key, std::get<int64_t>(value)));
   }
 }
-
-}  // namespace
 
 HfFamily llama_family() {
   return {.types = {"llama", "mistral", "qwen2", "qwen3", "olmo2", "smollm3"},
           .model = "llama",
           .read = llama_of,
           .write = llama_export,
-          .keep = keep_positions};
+          .holds = [](const std::vector<Field>& options) { return !has_norms_on_both_sides(options); },
+          .keep = keep_llama};
 }
 
 }  // namespace lockstep

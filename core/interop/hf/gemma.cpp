@@ -1,0 +1,142 @@
+// Gemma 3, its models of text: our llama with norms on both sides of a branch, weights of norms that are added to 1, a
+// gelu in the gate, scaled embeddings, and a window in all layers but each sixth.
+#include <algorithm>
+#include <cmath>
+
+#include "core/interop/hf/llama_parts.h"
+
+namespace lockstep {
+namespace {
+
+// Layers with the window, and each `full_every`-th without. Refuses other layouts.
+void read_windows(const HfConfig& c, LlamaOptions& o) {
+  const int64_t window = c.is_null("sliding_window") ? 0 : c.integer("sliding_window", 4096);
+  const auto types = c.texts("layer_types");
+  int64_t every = c.integer(c.has("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern", 6);
+  if (!types.empty()) {
+    every = std::find(types.begin(), types.end(), "full_attention") - types.begin() + 1;
+    bool fits = std::ssize(types) == o.layers;
+    for (int64_t i = 0; fits && i < o.layers; ++i)
+      fits = types[static_cast<size_t>(i)] == ((i + 1) % every == 0 ? "full_attention" : "sliding_attention");
+    if (!fits)
+      c.refuse("layer_types",
+               "is not supported: it has full_attention in layers at even distances, else sliding_attention");
+  }
+  if (every < 1) c.refuse("sliding_window_pattern", "must be above 0");
+  if (every == 1) return;  // no layer has the window
+  if (window == 0) c.refuse("sliding_window", "is missing for sliding_attention");
+  o.window = window;
+  o.full_every = every > o.layers ? 0 : every;
+}
+
+// Of transformers 4 rope_theta and rope_scaling for layers without a window and rope_local_base_freq for the others, of
+// 5 rope_parameters of both.
+void read_rope(const HfConfig& c, LlamaOptions& o) {
+  const auto parameters = c.object("rope_parameters");
+  const auto full = parameters ? parameters->object("full_attention") : std::nullopt,
+             local = parameters ? parameters->object("sliding_attention") : std::nullopt;
+  o.rope.theta = c.number("rope_theta", 1e6);
+  double theta = c.number("rope_local_base_freq", 1e4);
+  if (full) o.rope.theta = full->number("rope_theta", o.rope.theta);
+  if (local) {
+    local->one_of("rope_type", {"default"});
+    theta = local->number("rope_theta", theta);
+  }
+  if (o.window > 0) o.window_theta = theta;
+  const auto scaling = full ? full : c.object("rope_scaling");
+  if (scaling) read_rope_scaling(*scaling, o.rope);
+}
+
+HfModel gemma_of(const HfConfig& c) {
+  LlamaOptions o;
+  o.layers = c.integer("num_hidden_layers", 26);
+  o.heads = c.integer("num_attention_heads", 8);
+  o.kv_heads = c.integer("num_key_value_heads", 4);
+  o.width = c.integer("hidden_size", 2304);
+  o.head_width = c.integer("head_dim", 256);
+  o.hidden = c.integer("intermediate_size", 9216);
+  o.vocabulary = c.integer("vocab_size", 262208);
+  for (const char* key : {"num_attention_heads", "num_key_value_heads", "intermediate_size", "head_dim"})
+    if (c.has(key) && c.integer(key) < 1) c.refuse(key, "must be above 0");
+  o.norm_eps = c.number("rms_norm_eps", 1e-6);
+  o.tied = c.truth("tie_word_embeddings", true);
+  o.qkv_bias = o.proj_bias = c.truth("attention_bias", false);
+  o.qk_norm = o.norms_from_one = o.scaled_embedding = true;
+  o.norms = BranchNorm::kBoth;
+  o.gate = GateForm::kGelu;
+  c.one_of("hidden_activation", {"gelu_pytorch_tanh"});
+  c.need_truth("use_bidirectional_attention", false);
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"})
+    if (c.has(key)) c.refuse(key, "is not supported");
+  const double scalar = c.number("query_pre_attn_scalar", 256);
+  if (!(scalar > 0)) c.refuse("query_pre_attn_scalar", "must be above 0");
+  if (scalar != static_cast<double>(o.head_width)) o.attention_scale = 1 / std::sqrt(scalar);
+  read_windows(c, o);
+  read_rope(c, o);
+  o = o.resolved();
+  rope_frequencies(o.rope, o.head_width);  // throws where its numbers do not fit together
+  HfModel m;
+  m.options = option_values(fields(o), c);
+  m.task = {{c.integer("max_position_embeddings", 131072)}, o.vocabulary};
+  name_llama_tensors(o, m);
+  return m;
+}
+
+HfExport gemma_export(const std::vector<Field>& options, const TaskSpec& task) {
+  LlamaOptions o;
+  copy_options(options, fields(o));
+  o = o.resolved();
+  require(
+      o.norms_from_one && o.scaled_embedding && o.gate == GateForm::kGelu && o.qk_norm && !o.qk_norm_whole &&
+          !o.mlp_bias && o.qkv_bias == o.proj_bias && o.window_from == 0 && o.no_rope_every == 0,
+      ExitCode::kBadData,
+      "model.norms: both: of transformers' architectures gemma3_text has this alone, with model.norms_from_one, "
+      "model.scaled_embedding, model.qk_norm and model.gate: gelu, and without model.qk_norm_whole, model.mlp_bias, "
+      "model.window_from and model.no_rope_every");
+  HfExport out;
+  out.model.family = "gemma3_text";
+  name_llama_tensors(o, out.model);
+  std::vector<JsonValue> types;
+  for (int64_t i = 0; i < o.layers; ++i)
+    types.emplace_back(std::string(o.window_of(i) > 0 ? "sliding_attention" : "full_attention"));
+  const double scalar =
+      o.attention_scale > 0 ? 1 / (o.attention_scale * o.attention_scale) : static_cast<double>(o.head_width);
+  const auto whole = static_cast<int64_t>(std::llround(scalar));
+  out.config = {{"architectures", json_array(std::vector<JsonValue>{std::string("Gemma3ForCausalLM")})},
+                {"model_type", out.model.family},
+                {"vocab_size", o.vocabulary > 0 ? o.vocabulary : task.classes},
+                {"max_position_embeddings", task.input[0]},
+                {"hidden_size", o.width},
+                {"intermediate_size", o.hidden},
+                {"num_hidden_layers", o.layers},
+                {"num_attention_heads", o.heads},
+                {"num_key_value_heads", o.kv_heads},
+                {"head_dim", o.head_width},
+                {"hidden_activation", std::string("gelu_pytorch_tanh")},
+                {"rms_norm_eps", o.norm_eps},
+                {"query_pre_attn_scalar",
+                 std::abs(scalar - static_cast<double>(whole)) < 1e-6 * scalar ? JsonValue(whole) : JsonValue(scalar)},
+                {"rope_theta", o.rope.theta},
+                {"rope_local_base_freq", o.window_theta > 0 ? o.window_theta : o.rope.theta},
+                {"rope_scaling", rope_scaling_of(o.rope)},
+                {"sliding_window", o.window > 0 ? JsonValue(o.window) : JsonValue(nullptr)},
+                {"layer_types", json_array(types)},
+                {"attention_bias", o.proj_bias},
+                {"attention_dropout", 0.0},
+                {"tie_word_embeddings", o.tied}};
+  add_token_ids(out.config);
+  return out;
+}
+
+}  // namespace
+
+HfFamily gemma_family() {
+  return {.types = {"gemma3_text"},
+          .model = "llama",
+          .read = gemma_of,
+          .write = gemma_export,
+          .holds = has_norms_on_both_sides,
+          .keep = keep_llama};
+}
+
+}  // namespace lockstep
