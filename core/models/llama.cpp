@@ -50,6 +50,9 @@ std::vector<Field> fields(LlamaOptions& o) {
           .without_effect_at_default(),
       field("proj_bias", o.proj_bias, "a bias where the heads come together").without_effect_at_default(),
       field("mlp_bias", o.mlp_bias, "biases of the hidden layer").without_effect_at_default(),
+      field("fused", o.fused,
+            "queries, keys and values are one layer (qkv), and gate and up one (gate_up), as in Phi-3")
+          .without_effect_at_default(),
       enum_field(
           "norms", o.norms,
           {{"before", BranchNorm::kBefore}, {"after", BranchNorm::kAfter}, {"both", BranchNorm::kBoth}},
@@ -116,9 +119,12 @@ LlamaAttention::LlamaAttention(const LlamaOptions& o, int64_t layer)
       scale_(o.attention_scale > 0 ? o.attention_scale * std::sqrt(static_cast<double>(o.head_width)) : 1),
       frequencies_(o.has_rope(layer) ? rope_frequencies(o.rope_of(layer), o.head_width) : std::vector<double>()),
       norm_(child<RmsNorm>("norm", o.width, o.norm_eps, o.norms_from_one)),
-      q_(child<Linear>("q", o.width, o.heads * o.head_width, o.qkv_bias, llama_weights())),
-      k_(child<Linear>("k", o.width, o.kv_heads * o.head_width, o.qkv_bias, llama_weights())),
-      v_(child<Linear>("v", o.width, o.kv_heads * o.head_width, o.qkv_bias, llama_weights())),
+      q_(part_of_qkv(o, "q", o.heads)),
+      k_(part_of_qkv(o, "k", o.kv_heads)),
+      v_(part_of_qkv(o, "v", o.kv_heads)),
+      qkv_(o.fused
+               ? &child<Linear>("qkv", o.width, (o.heads + 2 * o.kv_heads) * o.head_width, o.qkv_bias, llama_weights())
+               : nullptr),
       q_norm_(o.qk_norm ? &child<RmsNorm>("q_norm", (o.qk_norm_whole ? o.heads : 1) * o.head_width, o.norm_eps,
                                           o.norms_from_one)
                         : nullptr),
@@ -130,22 +136,29 @@ LlamaAttention::LlamaAttention(const LlamaOptions& o, int64_t layer)
       post_norm_(o.norms == BranchNorm::kBoth ? &child<RmsNorm>("post_norm", o.width, o.norm_eps, o.norms_from_one)
                                               : nullptr) {}
 
+Linear* LlamaAttention::part_of_qkv(const LlamaOptions& o, const char* name, int64_t heads) {
+  return o.fused ? nullptr : &child<Linear>(name, o.width, heads * o.head_width, o.qkv_bias, llama_weights());
+}
+
 Tensor LlamaAttention::forward(const Tensor& x_BTC, const AttentionScope& scope) {
   const int64_t batch = x_BTC.dim(0), time = x_BTC.dim(1);
   const Tensor x = norms_ == BranchNorm::kAfter ? x_BTC : norm_(x_BTC);
-  auto heads_of = [&](Linear& linear, int64_t heads, RmsNorm* norm) {
-    Tensor y = linear(x);
+  const Tensor together = qkv_ ? (*qkv_)(x) : Tensor();
+  // `first`: of the heads that are computed together.
+  auto heads_of = [&](Linear* linear, int64_t first, int64_t heads, RmsNorm* norm) {
+    Tensor y = linear ? (*linear)(x) : slice(together, 2, first * head_width_, (first + heads) * head_width_);
     if (norm && qk_norm_whole_) y = (*norm)(y);
     y = reshape(y, {batch, time, heads, head_width_});
     return norm && !qk_norm_whole_ ? (*norm)(y) : y;
   };
   const Tensor starts = scope.cache ? scope.cache->starts() : Tensor();
   const auto placed = [&](const Tensor& y) { return frequencies_.empty() ? y : rotary(y, frequencies_, starts); };
-  Tensor q = placed(heads_of(q_, heads_, q_norm_));
+  Tensor q = placed(heads_of(q_, 0, heads_, q_norm_));
   if (scale_ != 1) q = affine(q, scale_);
-  const Tensor k = placed(heads_of(k_, kv_heads_, k_norm_));
-  const Tensor y = proj_(reshape(causal_attention_of(*this, q, k, heads_of(v_, kv_heads_, nullptr), scope, window_),
-                                 {batch, time, heads_ * head_width_}));
+  const Tensor k = placed(heads_of(k_, heads_, kv_heads_, k_norm_)),
+               v = heads_of(v_, heads_ + kv_heads_, kv_heads_, nullptr);
+  const Tensor y =
+      proj_(reshape(causal_attention_of(*this, q, k, v, scope, window_), {batch, time, heads_ * head_width_}));
   return norms_ == BranchNorm::kAfter ? norm_(y) : post_norm_ ? (*post_norm_)(y) : y;
 }
 
@@ -154,8 +167,10 @@ LlamaBlock::LlamaBlock(const LlamaOptions& o, int64_t layer)
       gate_form_(o.gate),
       attention_(child<LlamaAttention>("attention", o, layer)),
       norm_(child<RmsNorm>("norm", o.width, o.norm_eps, o.norms_from_one)),
-      gate_(child<Linear>("gate", o.width, o.hidden, o.mlp_bias, llama_weights())),
-      up_(child<Linear>("up", o.width, o.hidden, o.mlp_bias, llama_weights())),
+      hidden_(o.hidden),
+      gate_(o.fused ? nullptr : &child<Linear>("gate", o.width, o.hidden, o.mlp_bias, llama_weights())),
+      up_(o.fused ? nullptr : &child<Linear>("up", o.width, o.hidden, o.mlp_bias, llama_weights())),
+      gate_up_(o.fused ? &child<Linear>("gate_up", o.width, 2 * o.hidden, o.mlp_bias, llama_weights()) : nullptr),
       down_(child<Linear>("down", o.hidden, o.width, o.mlp_bias, branch_end(o))),
       post_norm_(o.norms == BranchNorm::kBoth ? &child<RmsNorm>("post_norm", o.width, o.norm_eps, o.norms_from_one)
                                               : nullptr) {}
@@ -168,8 +183,10 @@ int LlamaBlock::recompute_attention(bool on) {
 Tensor LlamaBlock::forward(const Tensor& x_BTC, const AttentionScope& scope) {
   const Tensor x = add(x_BTC, attention_(x_BTC, scope));
   const auto hidden = [&](const Tensor& y) {
-    if (gate_form_ == GateForm::kGelu) return down_(mul(gelu(gate_(y)), up_(y)));
-    return down_(silu_mul(gate_(y), up_(y)));
+    const Tensor together = gate_up_ ? (*gate_up_)(y) : Tensor();
+    const Tensor gate = gate_ ? (*gate_)(y) : slice(together, 2, 0, hidden_),
+                 up = up_ ? (*up_)(y) : slice(together, 2, hidden_, 2 * hidden_);
+    return down_(gate_form_ == GateForm::kGelu ? mul(gelu(gate), up) : silu_mul(gate, up));
   };
   if (norms_ == BranchNorm::kAfter) return add(x, norm_(hidden(x)));
   const Tensor y = hidden(norm_(x));

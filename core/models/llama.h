@@ -1,7 +1,7 @@
 // Llama: a decoder-only transformer with RMS norms, rotary positions, grouped queries and SwiGLU (Touvron et al. 2023),
 // and what its relatives change: a sliding window (Mistral) in the upper layers alone (Qwen2), biases of queries, keys
 // and values (Qwen2), norms of queries and keys (Qwen3), norms after the branches (OLMo 2), layers without positions
-// (SmolLM3), and what Gemma 3 changes.
+// (SmolLM3), layers that are computed together (Phi-3), and what Gemma 3 changes.
 #pragma once
 
 #include "core/base/field.h"
@@ -28,6 +28,7 @@ struct LlamaOptions {
   bool tied = false, qkv_bias = false, qk_norm = false;
   bool qk_norm_whole = false;  // qk_norm is over all heads together
   bool proj_bias = false, mlp_bias = false;
+  bool fused = false;  // q, k and v are one layer, and gate and up one
   BranchNorm norms = BranchNorm::kBefore;
   bool norms_from_one = false;  // weights of norms are what is added to 1
   GateForm gate = GateForm::kSilu;
@@ -56,12 +57,15 @@ class LlamaAttention : public ModuleOf<Tensor, AttentionScope> {
   Tensor forward(const Tensor& x_BTC, const AttentionScope& scope) override;
 
  private:
+  Linear* part_of_qkv(const LlamaOptions& options, const char* name, int64_t heads);
+
   int64_t heads_, kv_heads_, head_width_, window_;
   BranchNorm norms_;
   double scale_;                     // of queries, beside the root of a head's width
   std::vector<double> frequencies_;  // empty: without rotary embedding
   RmsNorm& norm_;
-  Linear &q_, &k_, &v_;
+  Linear *q_ = nullptr, *k_ = nullptr, *v_ = nullptr;  // or
+  Linear* qkv_ = nullptr;
   RmsNorm *q_norm_ = nullptr, *k_norm_ = nullptr;  // of each head, or all of them; null without qk_norm
   bool qk_norm_whole_;
   Linear& proj_;
@@ -79,7 +83,10 @@ class LlamaBlock : public ModuleOf<Tensor, AttentionScope> {
   GateForm gate_form_;
   LlamaAttention& attention_;
   RmsNorm& norm_;
-  Linear &gate_, &up_, &down_;
+  int64_t hidden_;
+  Linear *gate_ = nullptr, *up_ = nullptr;  // or
+  Linear* gate_up_ = nullptr;
+  Linear& down_;
   RmsNorm* post_norm_ = nullptr;
 };
 

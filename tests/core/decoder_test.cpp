@@ -43,6 +43,7 @@ std::unique_ptr<Model> model_named(const std::string& name) {
   if (name == "olmo") o.qk_norm = o.qk_norm_whole = true, o.norms = BranchNorm::kAfter;
   if (name == "smollm")
     o.kv_heads = 2, o.no_rope_every = 2, o.window = 19, o.window_from = 1, o.proj_bias = o.mlp_bias = true;
+  if (name == "phi") o.kv_heads = 2, o.fused = true;
   if (name == "gemma") {
     o.layers = 4, o.head_width = 12, o.window = 17, o.full_every = 3, o.window_theta = 500, o.attention_scale = 0.3;
     o.qk_norm = o.norms_from_one = o.scaled_embedding = o.tied = true;
@@ -260,7 +261,7 @@ TEST_P(Generation, ATextSlidesOutOfItsPlace) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Generation,
-                         ::testing::Values("gpt", "llama", "qwen", "mistral", "olmo", "smollm", "gemma"));
+                         ::testing::Values("gpt", "llama", "qwen", "mistral", "olmo", "smollm", "phi", "gemma"));
 
 // Says the same logits everywhere.
 class Constant : public Model {

@@ -368,9 +368,10 @@ TEST(HfConfig, WhatIsNotSupportedIsRefusedByName) {
   };
   for (const char* text : {"", "[]", "{", "{\"model_type\":1}", "{\"model_type\":null}"})
     expect_error(ExitCode::kBadData, {"DIR/config.json"}, [&] { hf_model_of_config(text, "DIR/config.json"); });
-  refused("gpt2", "\"model_type\": \"gpt2\"", "\"model_type\": \"mamba\"",
-          "mamba is not supported; these are: gpt2, llama, mistral, qwen2, qwen3, olmo2, smollm3, gemma3_text, bert, "
-          "vit, resnet");
+  refused(
+      "gpt2", "\"model_type\": \"gpt2\"", "\"model_type\": \"mamba\"",
+      "mamba is not supported; these are: gpt2, llama, mistral, qwen2, qwen3, olmo2, smollm3, phi3, gemma3_text, bert, "
+      "vit, resnet");
   refused("gpt2", "gelu_new", "relu", "activation_function: relu");
   refused("gpt2", "\"n_inner\": null", "\"n_inner\": 63", "n_inner");
   refused("gpt2", "\"n_layer\": 2", "\"n_layer\": 1001", "model.layers: 1001");
@@ -390,6 +391,8 @@ TEST(HfConfig, WhatIsNotSupportedIsRefusedByName) {
   refused("qwen3", "\"hidden_act\"", "\"mlp_bias\": true, \"hidden_act\"", "mlp_bias: true");
   refused("smollm3", "    1,\n    1,", "    0,\n    1,", "no_rope_layers");
   refused("smollm3", "\"full_attention\",", "\"sliding_attention\",", "layer_types");
+  refused("phi3", "\"rope_type\": \"default\"", "\"rope_type\": \"longrope\"", "rope_parameters.rope_type: longrope");
+  refused("phi3", "\"partial_rotary_factor\": 1.0", "\"partial_rotary_factor\": 0.75", "partial_rotary_factor");
   refused("gemma3", "\"final_logit_softcapping\": null", "\"final_logit_softcapping\": 30.0",
           "final_logit_softcapping");
   refused("gemma3", "\"sliding_attention\",", "\"full_attention\",", "layer_types");

@@ -102,28 +102,15 @@ HfExport gemma_export(const std::vector<Field>& options, const TaskSpec& task) {
   const double scalar =
       o.attention_scale > 0 ? 1 / (o.attention_scale * o.attention_scale) : static_cast<double>(o.head_width);
   const auto whole = static_cast<int64_t>(std::llround(scalar));
-  out.config = {{"architectures", json_array(std::vector<JsonValue>{std::string("Gemma3ForCausalLM")})},
-                {"model_type", out.model.family},
-                {"vocab_size", o.vocabulary > 0 ? o.vocabulary : task.classes},
-                {"max_position_embeddings", task.input[0]},
-                {"hidden_size", o.width},
-                {"intermediate_size", o.hidden},
-                {"num_hidden_layers", o.layers},
-                {"num_attention_heads", o.heads},
-                {"num_key_value_heads", o.kv_heads},
-                {"head_dim", o.head_width},
-                {"hidden_activation", std::string("gelu_pytorch_tanh")},
-                {"rms_norm_eps", o.norm_eps},
-                {"query_pre_attn_scalar",
-                 std::abs(scalar - static_cast<double>(whole)) < 1e-6 * scalar ? JsonValue(whole) : JsonValue(scalar)},
-                {"rope_theta", o.rope.theta},
-                {"rope_local_base_freq", o.window_theta > 0 ? o.window_theta : o.rope.theta},
-                {"rope_scaling", rope_scaling_of(o.rope)},
-                {"sliding_window", o.window > 0 ? JsonValue(o.window) : JsonValue(nullptr)},
-                {"layer_types", json_array(types)},
-                {"attention_bias", o.proj_bias},
-                {"attention_dropout", 0.0},
-                {"tie_word_embeddings", o.tied}};
+  out.config = llama_config(o, task, "Gemma3ForCausalLM", out.model.family);
+  const auto add = [&](const char* key, JsonValue value) { out.config.emplace_back(key, std::move(value)); };
+  add("hidden_activation", std::string("gelu_pytorch_tanh"));
+  add("query_pre_attn_scalar",
+      std::abs(scalar - static_cast<double>(whole)) < 1e-6 * scalar ? JsonValue(whole) : JsonValue(scalar));
+  add("rope_local_base_freq", o.window_theta > 0 ? o.window_theta : o.rope.theta);
+  add("sliding_window", o.window > 0 ? JsonValue(o.window) : JsonValue(nullptr));
+  add("layer_types", json_array(types));
+  add("attention_bias", o.proj_bias);
   add_token_ids(out.config);
   return out;
 }

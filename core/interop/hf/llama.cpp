@@ -1,13 +1,9 @@
-// Llama 2 and 3, Mistral, Qwen2, Qwen3, OLMo 2, SmolLM3: one model of ours.
+// Llama 2 and 3, Mistral, Qwen2, Qwen3, OLMo 2, SmolLM3, Phi-3: one model of ours.
 #include "core/interop/hf/llama_parts.h"
 
 #include <algorithm>
 
 namespace lockstep {
-
-namespace {
-constexpr const char* kTokenIds[] = {"pad_token_id", "bos_token_id", "eos_token_id"};
-}
 
 bool has_norms_on_both_sides(const std::vector<Field>& options) {
   LlamaOptions o;
@@ -26,8 +22,9 @@ void name_llama_tensors(const LlamaOptions& o, HfModel& m) {
     };
     const bool after = o.norms == BranchNorm::kAfter, both = o.norms == BranchNorm::kBoth;
     layers.weight(ours + "attention.norm", {theirs + (after ? "post_attention_layernorm" : "input_layernorm")});
+    if (o.fused) linear("attention.qkv", "self_attn.qkv_proj", o.qkv_bias);
     for (const char* which : {"q", "k", "v"})
-      linear(str("attention.", which), str("self_attn.", which, "_proj"), o.qkv_bias);
+      if (!o.fused) linear(str("attention.", which), str("self_attn.", which, "_proj"), o.qkv_bias);
     if (o.qk_norm)
       for (const char* which : {"q_norm", "k_norm"})
         layers.weight(str(ours, "attention.", which), {str(theirs, "self_attn.", which)});
@@ -37,7 +34,9 @@ void name_llama_tensors(const LlamaOptions& o, HfModel& m) {
                                             : both ? "pre_feedforward_layernorm"
                                                    : "post_attention_layernorm")});
     if (both) layers.weight(ours + "post_norm", {theirs + "post_feedforward_layernorm"});
-    for (const char* which : {"gate", "up", "down"}) linear(which, str("mlp.", which, "_proj"), o.mlp_bias);
+    if (o.fused) linear("gate_up", "mlp.gate_up_proj", o.mlp_bias);
+    for (const char* which : {"gate", "up", "down"})
+      if (!o.fused || std::string_view(which) == "down") linear(which, str("mlp.", which, "_proj"), o.mlp_bias);
   }
   layers.weight("norm", {"model.norm"});
   m.prefix = "model.";
@@ -59,7 +58,8 @@ void read_rope_scaling(const HfConfig& how, RopeOptions& o) {
   o.context = how.integer("original_max_position_embeddings");
 }
 
-JsonValue rope_scaling_of(const RopeOptions& o) {
+namespace {
+JsonValue rope_scaling_of(const RopeOptions& o) {  // null: none
   if (o.scaling == RopeScaling::kLinear)
     return JsonText{
         json_line({{"rope_type", std::string("linear")}, {"type", std::string("linear")}, {"factor", o.factor}})};
@@ -71,9 +71,29 @@ JsonValue rope_scaling_of(const RopeOptions& o) {
                                {"original_max_position_embeddings", o.context}})};
   return nullptr;
 }
+}  // namespace
+
+JsonObject llama_config(const LlamaOptions& o, const TaskSpec& task, const std::string& architecture,
+                        const std::string& family) {
+  return {{"architectures", json_array(std::vector<JsonValue>{architecture})},
+          {"model_type", family},
+          {"vocab_size", o.vocabulary > 0 ? o.vocabulary : task.classes},
+          {"max_position_embeddings", task.input[0]},
+          {"hidden_size", o.width},
+          {"intermediate_size", o.hidden},
+          {"num_hidden_layers", o.layers},
+          {"num_attention_heads", o.heads},
+          {"num_key_value_heads", o.kv_heads},
+          {"head_dim", o.head_width},
+          {"rms_norm_eps", o.norm_eps},
+          {"rope_theta", o.rope.theta},
+          {"rope_scaling", rope_scaling_of(o.rope)},
+          {"attention_dropout", 0.0},
+          {"tie_word_embeddings", o.tied}};
+}
 
 void add_token_ids(JsonObject& config) {
-  for (const char* key : kTokenIds) config.emplace_back(key, nullptr);
+  for (const char* key : {"pad_token_id", "bos_token_id", "eos_token_id"}) config.emplace_back(key, nullptr);
 }
 
 namespace {
@@ -95,10 +115,10 @@ RopeOptions rope_of(const HfConfig& c, double theta) {
 // Fills in the window, and the first of the layers that have it: those from there to the last. Refuses other layouts.
 void read_window(const HfConfig& c, const std::string& type, LlamaOptions& o) {
   if (type == "llama" || type == "olmo2") return;
-  const bool mistral = type == "mistral";
+  const bool mistral = type == "mistral" || type == "phi3";  // with a window in all layers or in none
   int64_t window = c.is_null("sliding_window") || (!mistral && !c.truth("use_sliding_window", false))
                        ? 0
-                       : c.integer("sliding_window", type == "smollm3" ? 0 : 4096);
+                       : c.integer("sliding_window", type == "smollm3" || type == "phi3" ? 0 : 4096);
   int64_t from = mistral ? 0 : c.integer("max_window_layers", 28);
   const auto types = c.texts("layer_types");
   if (type == "smollm3" && window > 0 && types.empty())
@@ -137,24 +157,25 @@ HfModel llama_of(const HfConfig& c) {
   o.layers = c.integer("num_hidden_layers");
   o.heads = c.integer("num_attention_heads");
   o.width = c.integer("hidden_size");
-  const bool olmo = type == "olmo2", smol = type == "smollm3";
-  o.kv_heads = c.integer("num_key_value_heads", type == "mistral"         ? 8
-                                                : type == "llama" || olmo ? o.heads
-                                                : smol                    ? 4
-                                                                          : 32);
+  const bool olmo = type == "olmo2", smol = type == "smollm3", phi = type == "phi3";
+  o.kv_heads = c.integer("num_key_value_heads", type == "mistral"                ? 8
+                                                : type == "llama" || olmo || phi ? o.heads
+                                                : smol                           ? 4
+                                                                                 : 32);
   if (o.heads < 1 || o.kv_heads < 1) c.refuse("num_attention_heads", "and num_key_value_heads must be above 0");
   o.head_width = c.integer("head_dim", type == "qwen3" ? 128 : 0);
   o.hidden = c.integer("intermediate_size");
   if (o.hidden < 1) c.refuse("intermediate_size", "must be above 0");
   read_window(c, type, o);
   if (smol) o.no_rope_every = no_rope_every(c, o.layers);
-  o.norm_eps = c.number("rms_norm_eps", olmo ? 1e-5 : 1e-6);
+  o.norm_eps = c.number("rms_norm_eps", olmo || phi ? 1e-5 : 1e-6);
   o.tied = c.truth("tie_word_embeddings", smol);
   o.qk_norm = type == "qwen3" || olmo;
   o.qk_norm_whole = olmo;
   if (olmo) o.norms = BranchNorm::kAfter;
+  o.fused = phi;
   if (type == "qwen2") o.qkv_bias = true;
-  else if (type == "mistral") c.need_truth("attention_bias", false);
+  else if (type == "mistral" || phi) c.need_truth("attention_bias", false);
   else o.qkv_bias = o.proj_bias = c.truth("attention_bias", false);
   if (type == "llama" || smol) o.mlp_bias = c.truth("mlp_bias", false);
   else c.need_truth("mlp_bias", false);
@@ -201,32 +222,22 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
   else if ((o.qkv_bias && !o.proj_bias) || o.window_from > 0) family = "qwen2", architecture = "Qwen2ForCausalLM";
   else if (o.window > 0 || (o.width % o.heads != 0 && !o.mlp_bias))  // LlamaConfig takes no such width
     family = "mistral", architecture = "MistralForCausalLM";
+  need(!o.fused || ((family == "llama" || family == "mistral") && !o.qkv_bias && !o.mlp_bias),
+       "model.fused with what Phi-3 does not have");
+  if (o.fused) family = "phi3", architecture = "Phi3ForCausalLM";
   need(family != "qwen2" || (o.qkv_bias && !o.proj_bias),
        "model.window_from without model.qkv_bias alone, or model.qk_norm");
   need(family != "mistral" || !o.qkv_bias, "model.window with model.proj_bias");
   need(family != "smollm3" || o.qkv_bias == o.proj_bias,
        "model.no_rope_every with model.qkv_bias and without model.proj_bias");
   name_llama_tensors(o, out.model);
-  out.config = {{"architectures", json_array(std::vector<JsonValue>{architecture})},
-                {"model_type", family},
-                {"vocab_size", o.vocabulary > 0 ? o.vocabulary : task.classes},
-                {"max_position_embeddings", task.input[0]},
-                {"hidden_size", o.width},
-                {"intermediate_size", o.hidden},
-                {"num_hidden_layers", o.layers},
-                {"num_attention_heads", o.heads},
-                {"num_key_value_heads", o.kv_heads},
-                {"head_dim", o.head_width},
-                {"hidden_act", std::string("silu")},
-                {"rms_norm_eps", o.norm_eps},
-                {"rope_theta", o.rope.theta},
-                {"rope_scaling", rope_scaling_of(o.rope)},
-                {"attention_dropout", 0.0},
-                {"tie_word_embeddings", o.tied}};
+  out.config = llama_config(o, task, architecture, family);
+  out.config.emplace_back("hidden_act", std::string("silu"));
   const bool qwen = family == "qwen2" || family == "qwen3", smol = family == "smollm3";
-  if (family != "mistral" && family != "qwen2") out.config.emplace_back("attention_bias", o.proj_bias);
+  if (family != "mistral" && family != "qwen2" && family != "phi3")
+    out.config.emplace_back("attention_bias", o.proj_bias);
   if (family == "llama" || smol) out.config.emplace_back("mlp_bias", o.mlp_bias);
-  if (family == "mistral")
+  if (family == "mistral" || family == "phi3")
     out.config.emplace_back("sliding_window", o.window > 0 ? JsonValue(o.window) : JsonValue(nullptr));
   if (qwen || smol) {
     out.config.emplace_back("use_sliding_window", o.window > 0);
@@ -243,7 +254,7 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
     if (smol) out.config.emplace_back("no_rope_layers", json_array(rope));
     if (smol) out.config.emplace_back("no_rope_layer_interval", o.no_rope_every);
   }
-  if (after || smol) add_token_ids(out.config);
+  if (after || smol || o.fused) add_token_ids(out.config);
   return out;
 }
 
@@ -251,16 +262,13 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
 
 void keep_llama(const HfConfig& source, JsonObject& config) {
   if (!source.has("rms_norm_eps")) return;
-  for (auto& [key, value] : config) {
-    if (std::find(std::begin(kTokenIds), std::end(kTokenIds), key) != std::end(kTokenIds))
-      if (const auto given = source.json_of(key)) value = JsonText{*given};
+  for (auto& [key, value] : config)
     if (key == "max_position_embeddings")
       value = std::max(std::get<int64_t>(value), source.integer(key, std::get<int64_t>(value)));
-  }
 }
 
 HfFamily llama_family() {
-  return {.types = {"llama", "mistral", "qwen2", "qwen3", "olmo2", "smollm3"},
+  return {.types = {"llama", "mistral", "qwen2", "qwen3", "olmo2", "smollm3", "phi3"},
           .model = "llama",
           .read = llama_of,
           .write = llama_export,

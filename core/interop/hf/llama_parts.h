@@ -11,11 +11,13 @@ bool has_norms_on_both_sides(const std::vector<Field>& options);
 void name_llama_tensors(const LlamaOptions& o, HfModel& m);
 // Adds to `o` the scaling of "rope_scaling", or of what takes its place in "rope_parameters".
 void read_rope_scaling(const HfConfig& how, RopeOptions& o);
-JsonValue rope_scaling_of(const RopeOptions& o);  // null: none
+// What config.json holds of all of them.
+JsonObject llama_config(const LlamaOptions& o, const TaskSpec& task, const std::string& architecture,
+                        const std::string& family);
 // Adds ids of special tokens, as null: transformers' own may lie beyond a small vocabulary.
 void add_token_ids(JsonObject& config);
 // HfFamily::keep. The longest input, as what the weights were trained for may be longer than the data; they do not
-// depend on it. And the ids of special tokens. transformers always writes rms_norm_eps.
+// depend on it. transformers always writes rms_norm_eps.
 void keep_llama(const HfConfig& source, JsonObject& config);
 
 }  // namespace lockstep

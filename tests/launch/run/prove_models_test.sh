@@ -22,6 +22,7 @@ proves llama tokens model.layers=2 model.heads=4 model.kv_heads=2 model.width=32
 proves llama tokens model.layers=3 model.heads=4 model.kv_heads=2 model.width=32 model.qk_norm=true model.qk_norm_whole=true model.norms=after
 proves llama tokens model.layers=3 model.heads=4 model.width=32 model.no_rope_every=2 model.window=7 model.window_from=1 model.proj_bias=true \
   model.mlp_bias=true
+proves llama tokens model.layers=2 model.heads=4 model.kv_heads=2 model.width=32 model.window=7 model.fused=true
 proves llama tokens model.layers=3 model.heads=4 model.kv_heads=2 model.width=32 model.head_width=12 model.qk_norm=true model.norms=both \
   model.norms_from_one=true model.gate=gelu model.scaled_embedding=true model.attention_scale=0.3 model.window=7 model.full_every=3 \
   model.window_theta=500 model.tied=true
