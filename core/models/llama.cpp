@@ -184,8 +184,9 @@ Tensor LlamaBlock::forward(const Tensor& x_BTC, const AttentionScope& scope) {
   const Tensor x = add(x_BTC, attention_(x_BTC, scope));
   const auto hidden = [&](const Tensor& y) {
     const Tensor together = gate_up_ ? (*gate_up_)(y) : Tensor();
-    const Tensor gate = gate_ ? (*gate_)(y) : slice(together, 2, 0, hidden_),
-                 up = up_ ? (*up_)(y) : slice(together, 2, hidden_, 2 * hidden_);
+    // In this order, which is that in which the gradients of y are added up.
+    const Tensor up = up_ ? (*up_)(y) : slice(together, 2, hidden_, 2 * hidden_),
+                 gate = gate_ ? (*gate_)(y) : slice(together, 2, 0, hidden_);
     return down_(gate_form_ == GateForm::kGelu ? mul(gelu(gate), up) : silu_mul(gate, up));
   };
   if (norms_ == BranchNorm::kAfter) return add(x, norm_(hidden(x)));
