@@ -67,10 +67,11 @@ void check_operands(const char* name, const Tensor& q, const Tensor& k, const Te
   check(q.rank() == 4 && k.rank() == 4 && k.shape() == v.shape() && q.dim(0) == k.dim(0) && q.dim(3) == k.dim(3) &&
             k.dim(2) > 0 && q.dim(2) % k.dim(2) == 0 && q.dtype() == k.dtype() && k.dtype() == v.dtype() &&
             o.window >= 0 && (o.causal || o.window == 0) &&
-            (!lengths || (lengths.dtype() == DType::kInt32 && lengths.numel() == q.dim(0))),
+            (!lengths || (lengths.dtype() == DType::kInt32 && lengths.numel() == q.dim(0) && o.window == 0)),
         name, ": queries ", q, ", keys ", k, ", values ", v, ", window ", o.window,
         lengths ? str(", lengths ", lengths) : "",
-        "; it takes [batch, time, heads, dim] of one type, whose heads of keys divide those of queries");
+        "; it takes [batch, time, heads, dim] of one type, whose heads of keys divide those of queries, and a window "
+        "without lengths");
   const bool cross = q.dim(1) != k.dim(1);
   check(!starts || (o.causal && !lengths && !documents && o.drop_probability == 0 && starts.dtype() == DType::kInt32 &&
                     starts.shape() == Shape{q.dim(0)} && k.dim(1) >= q.dim(1) && !requires_grad(q) &&

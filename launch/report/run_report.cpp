@@ -146,38 +146,51 @@ JsonText checkpoints_of(const std::string& dir) {
 JsonText histograms_of(const std::string& path, size_t most_bytes, std::vector<std::string>& problems) {
   constexpr size_t kMostLines = 16, kMostTensors = 120;
   std::vector<JsonObject> kept;
-  JsonObject last;
+  std::optional<JsonObject> last;  // where it is not kept
   int64_t seen = 0, every = 1;
   each_line(path, [&](const std::string& line) {
     auto o = parse_json_object(line);
     if (!o) return;
-    last = *o;
-    if (seen++ % every != 0) return;
+    last.reset();
+    if (seen++ % every != 0) {
+      last = std::move(o);
+      return;
+    }
     kept.push_back(std::move(*o));
     if (kept.size() < kMostLines) return;
     every *= 2;  // every second one of those so far
     for (size_t i = 1; 2 * i < kept.size(); ++i) kept[i] = std::move(kept[2 * i]);
     kept.resize((kept.size() + 1) / 2);
   });
-  if (!kept.empty() && kept.back() != last) kept.push_back(last);
+  if (last) kept.push_back(std::move(*last));
   // By name, so that the histograms of as many steps as there are of one tensor come before those of the next.
-  size_t bytes = 0, tensors = 0, left_out = 0;
+  std::map<std::string_view, std::vector<const JsonValue*>> tensors;  // by name, of each line; null: it has none
   std::vector<JsonObject> out(kept.size());
   for (size_t i = 0; i < kept.size(); ++i)
-    if (const JsonValue* step = find_member(kept[i], "step")) out[i].emplace_back("step", *step);
-  for (const auto& [name, _] : last) {
-    if (name == "step") continue;
-    size_t more = 0;
-    for (const JsonObject& line : kept) more += name.size() + text_of(line, name).size();
-    if (++tensors > kMostTensors || (bytes += more) > most_bytes) {
-      ++left_out;
-      continue;
+    for (const auto& [name, counts] : kept[i]) {
+      if (name == "step") {
+        out[i].emplace_back(name, counts);
+        continue;
+      }
+      auto& of_name = tensors[name];
+      of_name.resize(kept.size());
+      of_name[i] = &counts;
     }
+  size_t bytes = 0, shown = 0;
+  for (const auto& [name, of_name] : tensors) {
+    if (shown == kMostTensors) break;
+    size_t more = 0;
+    for (const JsonValue* counts : of_name)
+      if (const auto* text = counts ? std::get_if<JsonText>(counts) : nullptr) more += name.size() + text->text.size();
+    if (bytes + more > most_bytes) continue;
+    bytes += more;
+    ++shown;
     for (size_t i = 0; i < kept.size(); ++i)
-      if (const JsonValue* counts = find_member(kept[i], name)) out[i].emplace_back(name, *counts);
+      if (of_name[i]) out[i].emplace_back(std::string(name), *of_name[i]);
   }
-  if (left_out > 0)
-    problems.push_back(str(path, ": histograms of ", left_out, " of ", tensors, " tensors are not on this page"));
+  if (shown < tensors.size())
+    problems.push_back(
+        str(path, ": histograms of ", tensors.size() - shown, " of ", tensors.size(), " tensors are not on this page"));
   return json_array(out);
 }
 

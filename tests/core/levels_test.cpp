@@ -144,30 +144,50 @@ TEST(Levels, MatrixProducts) {
 
 // Causal attention, whose products leave out what is masked and whose softmax has its own exponential.
 TEST(Levels, Attention) {
-  constexpr int64_t kTime = 100, kHeads = 2, kDim = 24;
-  const Tensor qkv = random_tensor({2, kTime, 3 * kHeads * kDim}, 1, -1, 1, DType::kFloat32),
-               dy = random_tensor({2, kTime, kHeads * kDim}, 2, -1, 1, DType::kFloat32);
-  const auto run = [&](IsaLevel level) {
-    const Tensor y = Tensor::zeros(dy.shape()), lse = Tensor::zeros({2, kHeads, kTime}),
-                 dqkv = Tensor::zeros(qkv.shape());
-    AttentionArgs a;
-    a.batch = 2, a.time = kTime, a.heads = a.kv_heads = kHeads, a.dim = kDim, a.scale = 0.2, a.causal = true;
-    a.unpack(const_cast<void*>(qkv.read()), dqkv.write());
-    a.y = y.write(), a.dy = const_cast<void*>(dy.read()), a.lse = lse.write();
-    ThreadPool pool(1);
-    kernels(level).attention(pool, a);
-    kernels(level).attention_backward(pool, a);
-    std::vector<double> out;
-    for (const Tensor& t : {y, lse, dqkv})
-      for (const double v : t.to_vector()) out.push_back(v);
-    return out;
+  struct Case {
+    const char* name;
+    DType dtype;
+    int64_t window;
+    bool documents;
+    double dropped;
   };
-  const std::vector<double> generic = run(IsaLevel::kGeneric), fused = run(levels().back());
-  for (const IsaLevel level : levels())
-    if (level != IsaLevel::kGeneric) {
-      EXPECT_EQ(run(level), fused) << kernels(level).isa;
-    }
-  for (size_t i = 0; i < fused.size(); ++i) ASSERT_NEAR(generic[i], fused[i], 1e-5) << "element " << i;
+  for (const Case& c : {Case{"causal", DType::kFloat32, 0, false, 0}, Case{"window", DType::kFloat32, 13, false, 0},
+                        Case{"documents", DType::kFloat32, 0, true, 0}, Case{"dropout", DType::kFloat32, 0, false, 0.2},
+                        Case{"fp64", DType::kFloat64, 13, false, 0}, Case{"bf16", DType::kBFloat16, 0, false, 0}}) {
+    SCOPED_TRACE(c.name);
+    constexpr int64_t kTime = 100, kHeads = 2, kDim = 24;
+    const Tensor qkv = random_tensor({2, kTime, 3 * kHeads * kDim}, 1, -1, 1, c.dtype),
+                 dy = random_tensor({2, kTime, kHeads * kDim}, 2, -1, 1, c.dtype);
+    std::vector<int32_t> documents;
+    for (int32_t t = 0; t < 2 * kTime; ++t) documents.push_back(t / 27);
+    const std::vector<int64_t> samples{0, 1};
+    const auto run = [&](IsaLevel level) {
+      const Tensor y = Tensor::zeros(dy.shape(), c.dtype),
+                   lse = Tensor::zeros({2, kHeads, kTime}, raw::statistics_type(qkv)),
+                   dqkv = Tensor::zeros(qkv.shape(), c.dtype);
+      AttentionArgs a;
+      a.batch = 2, a.time = kTime, a.heads = a.kv_heads = kHeads, a.dim = kDim, a.scale = 0.2, a.causal = true;
+      a.dtype = c.dtype, a.window = c.window;
+      if (c.documents) a.documents = documents.data();
+      a.drop_probability = c.dropped, a.seed = 3, a.samples = samples.data();
+      a.unpack(const_cast<void*>(qkv.read()), dqkv.write());
+      a.y = y.write(), a.dy = const_cast<void*>(dy.read()), a.lse = lse.write();
+      ThreadPool pool(1);
+      kernels(level).attention(pool, a);
+      kernels(level).attention_backward(pool, a);
+      std::vector<double> out;
+      for (const Tensor& t : {y, lse, dqkv})
+        for (const double v : t.to_vector()) out.push_back(v);
+      return out;
+    };
+    const std::vector<double> generic = run(IsaLevel::kGeneric), fused = run(levels().back());
+    for (const IsaLevel level : levels())
+      if (level != IsaLevel::kGeneric) {
+        EXPECT_EQ(run(level), fused) << kernels(level).isa;
+      }
+    for (size_t i = 0; i < fused.size(); ++i)
+      ASSERT_NEAR(generic[i], fused[i], c.dtype == DType::kBFloat16 ? 0.05 : 1e-5) << "element " << i;
+  }
 }
 
 // A query that sees keys with the scores 0 and x gives the second the weight e^x / (1 + e^x): with the bits of the

@@ -257,7 +257,21 @@ TEST(HfFolder, WhatTransformersCannotHoldIsNotWritten) {
   o = {.heads = 4, .width = 40, .window = 8, .window_from = 2};
   refused(o, "model.window_from");
   o = {.heads = 4, .width = 40, .window = 8, .qkv_bias = true, .proj_bias = true};
-  refused(o, "model.window with model.proj_bias");
+  refused(o, "model.window, or model.heads that do not divide model.width, with model.proj_bias");
+  o = {.heads = 4, .width = 40, .rope = {.scaling = RopeScaling::kLinear}};
+  o.fused = true;
+  refused(o, "model.fused with model.rope_scaling");
+  const auto refused_gemma = [](double scale, int64_t heads, RopeScaling scaling, const char* what) {
+    LlamaOptions g{.heads = heads, .width = 40, .head_width = 8, .window = 8, .vocabulary = 29};
+    g.qk_norm = g.norms_from_one = g.scaled_embedding = true;
+    g.norms = BranchNorm::kBoth, g.gate = GateForm::kGelu, g.attention_scale = scale, g.rope.scaling = scaling;
+    if (!what) return (void)hf_export_of("llama", fields(g), {{16}, 29});
+    expect_error(ExitCode::kBadData, {what}, [&] { hf_export_of("llama", fields(g), {{16}, 29}); });
+  };
+  refused_gemma(0.25, 4, RopeScaling::kNone, nullptr);
+  refused_gemma(0.3, 4, RopeScaling::kNone, "model.attention_scale: 0.3");
+  refused_gemma(0.25, 3, RopeScaling::kNone, "model.heads: 3 does not divide model.width: 40");
+  refused_gemma(0.25, 4, RopeScaling::kLinear, "model.rope_scaling in layers with a window");
 }
 
 TEST(HfFolder, AKeyThatContradictsItIsRefused) {
@@ -393,6 +407,11 @@ TEST(HfConfig, WhatIsNotSupportedIsRefusedByName) {
   refused("smollm3", "\"full_attention\",", "\"sliding_attention\",", "layer_types");
   refused("phi3", "\"rope_type\": \"default\"", "\"rope_type\": \"longrope\"", "rope_parameters.rope_type: longrope");
   refused("phi3", "\"partial_rotary_factor\": 1.0", "\"partial_rotary_factor\": 0.75", "partial_rotary_factor");
+  refused("mistral", "\"hidden_act\"", "\"layer_types\": [\"full_attention\", \"full_attention\"], \"hidden_act\"",
+          "layer_types");
+  refused("llama3", "\"hidden_act\"", "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2.0}, \"hidden_act\"",
+          "rope_scaling beside rope_parameters");
+  refused("qwen3", "\"full_attention\"\n", "\"sliding_attention\"\n", "layer_types");
   refused("gemma3", "\"final_logit_softcapping\": null", "\"final_logit_softcapping\": 30.0",
           "final_logit_softcapping");
   refused("gemma3", "\"sliding_attention\",", "\"full_attention\",", "layer_types");

@@ -12,7 +12,7 @@ namespace {
 void read_windows(const HfConfig& c, LlamaOptions& o) {
   const int64_t window = c.is_null("sliding_window") ? 0 : c.integer("sliding_window", 4096);
   const auto types = c.texts("layer_types");
-  int64_t every = c.integer(c.has("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern", 6);
+  int64_t every = c.integer("sliding_window_pattern", 6);
   if (!types.empty()) {
     every = std::find(types.begin(), types.end(), "full_attention") - types.begin() + 1;
     bool fits = std::ssize(types) == o.layers;
@@ -37,14 +37,20 @@ void read_rope(const HfConfig& c, LlamaOptions& o) {
              local = parameters ? parameters->object("sliding_attention") : std::nullopt;
   o.rope.theta = c.number("rope_theta", 1e6);
   double theta = c.number("rope_local_base_freq", 1e4);
-  if (full) o.rope.theta = full->number("rope_theta", o.rope.theta);
+  const auto scaling = c.object("rope_scaling");
+  if (parameters && scaling) c.refuse("rope_scaling", "beside rope_parameters is not supported");
+  const int64_t longest = c.integer("max_position_embeddings", o.rope.context);
   if (local) {
-    local->one_of("rope_type", {"default"});
+    RopeOptions of_windows;
+    read_rope_scaling(*local, longest, of_windows);
+    if (of_windows.scaling != RopeScaling::kNone) local->refuse("rope_type", "other than default is not supported");
     theta = local->number("rope_theta", theta);
   }
   if (o.window > 0) o.window_theta = theta;
-  const auto scaling = full ? full : c.object("rope_scaling");
-  if (scaling) read_rope_scaling(*scaling, o.rope);
+  if (const auto& how = full ? full : scaling) {
+    o.rope.theta = how->number("rope_theta", o.rope.theta);
+    read_rope_scaling(*how, longest, o.rope);
+  }
 }
 
 HfModel gemma_of(const HfConfig& c) {
@@ -71,6 +77,7 @@ HfModel gemma_of(const HfConfig& c) {
   const double scalar = c.number("query_pre_attn_scalar", 256);
   if (!(scalar > 0)) c.refuse("query_pre_attn_scalar", "must be above 0");
   if (scalar != static_cast<double>(o.head_width)) o.attention_scale = 1 / std::sqrt(scalar);
+  if (c.number("partial_rotary_factor", 1) != 1) c.refuse("partial_rotary_factor", "other than 1 is not supported");
   read_windows(c, o);
   read_rope(c, o);
   o = o.resolved();
@@ -93,6 +100,10 @@ HfExport gemma_export(const std::vector<Field>& options, const TaskSpec& task) {
       "model.norms: both: of transformers' architectures gemma3_text has this alone, with model.norms_from_one, "
       "model.scaled_embedding, model.qk_norm and model.gate: gelu, and without model.qk_norm_whole, model.mlp_bias, "
       "model.window_from and model.no_rope_every");
+  require(o.width % o.heads == 0, ExitCode::kBadData, "model.heads: ", o.heads,
+          " does not divide model.width: ", o.width, ", as transformers needs it of gemma3_text");
+  require(o.window == 0 || o.window_theta > 0 || o.rope.scaling == RopeScaling::kNone, ExitCode::kBadData,
+          "model.rope_scaling in layers with a window: gemma3_text has it in the others alone; set model.window_theta");
   HfExport out;
   out.model.family = "gemma3_text";
   name_llama_tensors(o, out.model);
@@ -102,11 +113,13 @@ HfExport gemma_export(const std::vector<Field>& options, const TaskSpec& task) {
   const double scalar =
       o.attention_scale > 0 ? 1 / (o.attention_scale * o.attention_scale) : static_cast<double>(o.head_width);
   const auto whole = static_cast<int64_t>(std::llround(scalar));
+  require(std::abs(scalar - static_cast<double>(whole)) < 1e-6 * scalar, ExitCode::kBadData,
+          "model.attention_scale: ", o.attention_scale,
+          " is not 1 by the root of a whole number, as gemma3_text has it");
   out.config = llama_config(o, task, "Gemma3ForCausalLM", out.model.family);
   const auto add = [&](const char* key, JsonValue value) { out.config.emplace_back(key, std::move(value)); };
   add("hidden_activation", std::string("gelu_pytorch_tanh"));
-  add("query_pre_attn_scalar",
-      std::abs(scalar - static_cast<double>(whole)) < 1e-6 * scalar ? JsonValue(whole) : JsonValue(scalar));
+  add("query_pre_attn_scalar", whole);
   add("rope_local_base_freq", o.window_theta > 0 ? o.window_theta : o.rope.theta);
   add("sliding_window", o.window > 0 ? JsonValue(o.window) : JsonValue(nullptr));
   add("layer_types", json_array(types));

@@ -45,7 +45,7 @@ void name_llama_tensors(const LlamaOptions& o, HfModel& m) {
   m.ignored = {"*.rotary_emb.inv_freq"};
 }
 
-void read_rope_scaling(const HfConfig& how, RopeOptions& o) {
+void read_rope_scaling(const HfConfig& how, int64_t longest, RopeOptions& o) {
   const std::string type = how.one_of(how.has("rope_type") ? "rope_type" : "type", {"default", "linear", "llama3"});
   if (how.number("partial_rotary_factor", 1) != 1) how.refuse("partial_rotary_factor", "other than 1 is not supported");
   if (type == "default") return;
@@ -55,7 +55,7 @@ void read_rope_scaling(const HfConfig& how, RopeOptions& o) {
   o.scaling = RopeScaling::kLlama3;
   o.low_factor = how.number("low_freq_factor");
   o.high_factor = how.number("high_freq_factor");
-  o.context = how.integer("original_max_position_embeddings");
+  o.context = how.integer("original_max_position_embeddings", longest);
 }
 
 namespace {
@@ -103,24 +103,32 @@ RopeOptions rope_of(const HfConfig& c, double theta) {
   RopeOptions o;
   const auto parameters = c.object("rope_parameters"), scaling = c.object("rope_scaling");
   o.theta = c.number("rope_theta", theta);
-  if (parameters) o.theta = parameters->number("rope_theta", o.theta);
+  if (parameters && scaling) c.refuse("rope_scaling", "beside rope_parameters is not supported");
   const auto& how = parameters ? parameters : scaling;
   if (!how) return o;
+  o.theta = how->number("rope_theta", o.theta);
   for (const char* kind : {"full_attention", "sliding_attention"})
     if (how->has(kind)) how->refuse(kind, "is not supported: one rotary embedding for all layers is");
-  read_rope_scaling(*how, o);
+  read_rope_scaling(*how, c.integer("max_position_embeddings", o.context), o);
   return o;
 }
 
 // Fills in the window, and the first of the layers that have it: those from there to the last. Refuses other layouts.
 void read_window(const HfConfig& c, const std::string& type, LlamaOptions& o) {
   if (type == "llama" || type == "olmo2") return;
-  const bool mistral = type == "mistral" || type == "phi3";  // with a window in all layers or in none
+  const bool mistral = type == "mistral" || type == "phi3";
   int64_t window = c.is_null("sliding_window") || (!mistral && !c.truth("use_sliding_window", false))
                        ? 0
                        : c.integer("sliding_window", type == "smollm3" || type == "phi3" ? 0 : 4096);
   int64_t from = mistral ? 0 : c.integer("max_window_layers", 28);
   const auto types = c.texts("layer_types");
+  if (mistral) {  // whose windows do not depend on it
+    const char* const all = window > 0 ? "sliding_attention" : "full_attention";
+    if (std::any_of(types.begin(), types.end(), [&](auto& t) { return t != all; }))
+      c.refuse("layer_types", str("is not supported: with this sliding_window all layers are ", all));
+    o.window = window;
+    return;
+  }
   if (type == "smollm3" && window > 0 && types.empty())
     c.refuse("use_sliding_window", "is not supported without layer_types");
   if (!types.empty()) {
@@ -131,8 +139,10 @@ void read_window(const HfConfig& c, const std::string& type, LlamaOptions& o) {
     if (!fits)
       c.refuse("layer_types",
                "is not supported: it is full_attention in the first layers, and sliding_attention in the rest");
-    if (from < o.layers && window == 0 && c.has("sliding_window")) window = c.integer("sliding_window");
-    if (from < o.layers && window == 0) c.refuse("sliding_window", "is missing for sliding_attention");
+    // Qwen's has no window without use_sliding_window.
+    if (from < o.layers && window == 0 && type == "smollm3") window = c.integer("sliding_window");
+    if (from < o.layers && window == 0)
+      c.refuse("layer_types", "has sliding_attention, without use_sliding_window: true and sliding_window");
   }
   if (window == 0 || from >= o.layers) return;
   o.window = window;
@@ -158,7 +168,8 @@ HfModel llama_of(const HfConfig& c) {
   o.heads = c.integer("num_attention_heads");
   o.width = c.integer("hidden_size");
   const bool olmo = type == "olmo2", smol = type == "smollm3", phi = type == "phi3";
-  o.kv_heads = c.integer("num_key_value_heads", type == "mistral"                ? 8
+  o.kv_heads = c.integer("num_key_value_heads", c.is_null("num_key_value_heads") ? o.heads
+                                                : type == "mistral"              ? 8
                                                 : type == "llama" || olmo || phi ? o.heads
                                                 : smol                           ? 4
                                                                                  : 32);
@@ -181,13 +192,17 @@ HfModel llama_of(const HfConfig& c) {
   else c.need_truth("mlp_bias", false);
   o.vocabulary = c.integer("vocab_size");
   o.rope = rope_of(c, smol ? 2e6 : RopeOptions().theta);
+  if (phi && o.rope.scaling != RopeScaling::kNone)
+    c.refuse(c.has("rope_scaling") ? "rope_scaling" : "rope_parameters",
+             "is not supported: phi3 has rope_type default");
   c.one_of("hidden_act", {"silu", "swish"});
   if (c.number("partial_rotary_factor", 1) != 1) c.refuse("partial_rotary_factor", "other than 1 is not supported");
   o = o.resolved();
   rope_frequencies(o.rope, o.head_width);  // throws where its numbers do not fit together
   HfModel m;
   m.options = option_values(fields(o), c);
-  m.task = {{c.integer("max_position_embeddings", 2048)}, o.vocabulary};
+  const int64_t longest = type == "mistral" ? 131072 : type.starts_with("qwen") || smol ? 32768 : phi ? 4096 : 2048;
+  m.task = {{c.integer("max_position_embeddings", longest)}, o.vocabulary};
   name_llama_tensors(o, m);
   return m;
 }
@@ -220,14 +235,16 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
   else if (o.no_rope_every > 0) family = "smollm3", architecture = "SmolLM3ForCausalLM";
   else if (o.qk_norm) family = "qwen3", architecture = "Qwen3ForCausalLM";
   else if ((o.qkv_bias && !o.proj_bias) || o.window_from > 0) family = "qwen2", architecture = "Qwen2ForCausalLM";
-  else if (o.window > 0 || (o.width % o.heads != 0 && !o.mlp_bias))  // LlamaConfig takes no such width
+  else if (o.window > 0 || o.width % o.heads != 0)  // LlamaConfig takes no such width
     family = "mistral", architecture = "MistralForCausalLM";
   need(!o.fused || ((family == "llama" || family == "mistral") && !o.qkv_bias && !o.mlp_bias),
        "model.fused with what Phi-3 does not have");
   if (o.fused) family = "phi3", architecture = "Phi3ForCausalLM";
   need(family != "qwen2" || (o.qkv_bias && !o.proj_bias),
        "model.window_from without model.qkv_bias alone, or model.qk_norm");
-  need(family != "mistral" || !o.qkv_bias, "model.window with model.proj_bias");
+  need(family != "mistral" || (!o.qkv_bias && !o.mlp_bias),
+       "model.window, or model.heads that do not divide model.width, with model.proj_bias or model.mlp_bias");
+  need(!o.fused || o.rope.scaling == RopeScaling::kNone, "model.fused with model.rope_scaling");
   need(family != "smollm3" || o.qkv_bias == o.proj_bias,
        "model.no_rope_every with model.qkv_bias and without model.proj_bias");
   name_llama_tensors(o, out.model);

@@ -9,8 +9,9 @@ namespace lockstep {
 // Which of the architectures a model is: HfFamily::holds of Gemma's.
 bool has_norms_on_both_sides(const std::vector<Field>& options);
 void name_llama_tensors(const LlamaOptions& o, HfModel& m);
-// Adds to `o` the scaling of "rope_scaling", or of what takes its place in "rope_parameters".
-void read_rope_scaling(const HfConfig& how, RopeOptions& o);
+// Adds to `o` the scaling of "rope_scaling", or of what takes its place in "rope_parameters". `longest`:
+// max_position_embeddings.
+void read_rope_scaling(const HfConfig& how, int64_t longest, RopeOptions& o);
 // What config.json holds of all of them.
 JsonObject llama_config(const LlamaOptions& o, const TaskSpec& task, const std::string& architecture,
                         const std::string& family);
