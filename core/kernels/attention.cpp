@@ -125,7 +125,7 @@ T fold_vector(V v, const Join& join) {
   }
 }
 
-// As many numbers of a row, in vectors of this level.
+// kLanes numbers of a row, in vectors of this level.
 template <class T>
 struct LaneVectors {
   using V = typename Simd<T>::V;
@@ -170,7 +170,8 @@ struct LaneVectors {
   }
 };
 
-// exp_of(x) for x <= 0 or NaN: 2^n is one factor there, and nothing saturates.
+// exp_of(x) of core/kernels/math.h for x <= 0 or NaN, with its bits (levels_test): 2^n is one factor there, and nothing
+// saturates.
 inline typename Simd<float>::V exp_of_negative(typename Simd<float>::V x) {
   using S = Simd<float>;
   typedef int32_t Bits __attribute__((vector_size(sizeof(S::V))));
@@ -257,7 +258,7 @@ void drop_factors(const AttentionArgs& a, int64_t item, int64_t query, int64_t f
 }
 
 // Turns a block's scores into probabilities, of dropped keys 0 and of the others times their factor; `lse`: of its
-// rows. In passes over the rows, so that a row's sums do not wait for those of the row before. `room`: for one row.
+// rows. In passes over all rows, so that what a row waits for is done meanwhile. `room`: for one row.
 template <class T>
 void softmax(const AttentionArgs& a, int64_t item, const QueryBlock& block, T* scores, void* room, T* lse) {
   const auto [q0, rows, k0, keys, ld] = block;

@@ -206,8 +206,14 @@ Llama::Llama(const LlamaOptions& options, const TaskSpec& task)
 }
 
 namespace {
-// transformers keeps the scale in the type of the weights.
-double rounded_to(DType dtype, double value) { return Tensor::full({1}, value, dtype).item(); }
+// A normal number to nearest, ties to even, as transformers keeps the scale in the type of the weights. On the host: no
+// forward pass waits for it.
+double rounded_to(DType dtype, double value) {
+  const int digits = dtype == DType::kBFloat16 ? 8 : dtype == DType::kFloat16 ? 11 : dtype == DType::kFloat32 ? 24 : 53;
+  int exponent = 0;
+  const double fraction = std::frexp(value, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(fraction, digits)), exponent - digits);
+}
 }  // namespace
 
 const Tensor* Llama::head() const {

@@ -4,10 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <utility>
-#include <vector>
 
 namespace lockstep {
 

@@ -65,6 +65,16 @@ void put_bytes(std::string& out, int field, std::string_view bytes) {
   out += bytes;
 }
 
+// One value of a summary: what `field` of it holds.
+void put_value(std::string& summary, const std::string& tag, int field, std::string_view content,
+               std::string_view metadata = {}) {
+  std::string value;
+  put_bytes(value, kValueTag, tag);
+  put_bytes(value, field, content);
+  if (!metadata.empty()) put_bytes(value, kValueMetadata, metadata);
+  put_bytes(summary, kSummaryValue, value);
+}
+
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -147,7 +157,7 @@ void EventWriter::histograms(int64_t step, const std::vector<Distribution>& valu
   std::string summary;
   for (const Distribution& d : values) {
     if (d.counts.empty()) continue;
-    std::string limits, counts, histogram, value;
+    std::string limits, counts, histogram;
     for (const auto& [bucket, count] : d.counts.counts()) {
       put_double_bits(limits, Histogram::edges(bucket).second);
       put_double_bits(counts, static_cast<double>(count));
@@ -160,15 +170,13 @@ void EventWriter::histograms(int64_t step, const std::vector<Distribution>& valu
     put_double(histogram, kSquares, d.squares);
     put_bytes(histogram, kBucketLimits, limits);
     put_bytes(histogram, kBucketCounts, counts);
-    put_bytes(value, kValueTag, d.tag);
-    put_bytes(value, kValueHistogram, histogram);
-    put_bytes(summary, kSummaryValue, value);
+    put_value(summary, d.tag, kValueHistogram, histogram);
   }
   append(step, summary);
 }
 
 void EventWriter::text(int64_t step, const std::string& tag, std::string_view markdown) {
-  std::string plugin, metadata, extent, shape, tensor, value, summary;
+  std::string plugin, metadata, extent, shape, tensor, summary;
   put_bytes(plugin, kPluginName, "text");
   put_bytes(metadata, kMetadataPlugin, plugin);
   put_integer(extent, kExtentSize, 1);
@@ -176,22 +184,17 @@ void EventWriter::text(int64_t step, const std::string& tag, std::string_view ma
   put_integer(tensor, kTensorType, kTypeText);
   put_bytes(tensor, kTensorShape, shape);
   put_bytes(tensor, kTensorText, markdown);
-  put_bytes(value, kValueTag, tag);
-  put_bytes(value, kValueTensor, tensor);
-  put_bytes(value, kValueMetadata, metadata);
-  put_bytes(summary, kSummaryValue, value);
+  put_value(summary, tag, kValueTensor, tensor, metadata);
   append(step, summary);
 }
 
 void EventWriter::picture(int64_t step, const std::string& tag, std::string_view png, int64_t height, int64_t width) {
-  std::string image, value, summary;
+  std::string image, summary;
   put_integer(image, kImageHeight, height);
   put_integer(image, kImageWidth, width);
   put_integer(image, kImageColours, kImageIsRgb);
   put_bytes(image, kImageBytes, png);
-  put_bytes(value, kValueTag, tag);
-  put_bytes(value, kValueImage, image);
-  put_bytes(summary, kSummaryValue, value);
+  put_value(summary, tag, kValueImage, image);
   append(step, summary);
 }
 

@@ -74,9 +74,12 @@ class AboutObserver final : public RunObserver {
   explicit AboutObserver(const RunView& run) : path_(run.dir.paths().about()), about_(about(run)) {
     // Of an earlier attempt, until this one has its own.
     const auto before = parse_json_object(read_head(path_, 8 << 20));
-    if (const JsonValue* memory = before ? find_member(*before, "memory") : nullptr) memory_ = *memory;
-    if (const JsonValue* confusion = before ? find_member(*before, "confusion") : nullptr) confusion_ = *confusion;
-    if (const JsonValue* peak = before ? find_member(*before, "peak") : nullptr) peak_ = *peak;
+    const auto keep = [&](const char* key, std::optional<JsonValue>& member) {
+      if (const JsonValue* value = before ? find_member(*before, key) : nullptr) member = *value;
+    };
+    keep("memory", memory_);
+    keep("peak", peak_);
+    keep("confusion", confusion_);
     write();
   }
 

@@ -77,16 +77,9 @@ HfModel gemma_of(const HfConfig& c) {
   const double scalar = c.number("query_pre_attn_scalar", 256);
   if (!(scalar > 0)) c.refuse("query_pre_attn_scalar", "must be above 0");
   if (scalar != static_cast<double>(o.head_width)) o.attention_scale = 1 / std::sqrt(scalar);
-  if (c.number("partial_rotary_factor", 1) != 1) c.refuse("partial_rotary_factor", "other than 1 is not supported");
   read_windows(c, o);
   read_rope(c, o);
-  o = o.resolved();
-  rope_frequencies(o.rope, o.head_width);  // throws where its numbers do not fit together
-  HfModel m;
-  m.options = option_values(fields(o), c);
-  m.task = {{c.integer("max_position_embeddings", 131072)}, o.vocabulary};
-  name_llama_tensors(o, m);
-  return m;
+  return llama_model(o, c, 131072);
 }
 
 HfExport gemma_export(const std::vector<Field>& options, const TaskSpec& task) {

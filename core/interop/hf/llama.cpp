@@ -58,6 +58,17 @@ void read_rope_scaling(const HfConfig& how, int64_t longest, RopeOptions& o) {
   o.context = how.integer("original_max_position_embeddings", longest);
 }
 
+HfModel llama_model(const LlamaOptions& given, const HfConfig& c, int64_t longest) {
+  if (c.number("partial_rotary_factor", 1) != 1) c.refuse("partial_rotary_factor", "other than 1 is not supported");
+  LlamaOptions o = given.resolved();
+  rope_frequencies(o.rope, o.head_width);  // throws where its numbers do not fit together
+  HfModel m;
+  m.options = option_values(fields(o), c);
+  m.task = {{c.integer("max_position_embeddings", longest)}, o.vocabulary};
+  name_llama_tensors(o, m);
+  return m;
+}
+
 namespace {
 JsonValue rope_scaling_of(const RopeOptions& o) {  // null: none
   if (o.scaling == RopeScaling::kLinear)
@@ -196,15 +207,7 @@ HfModel llama_of(const HfConfig& c) {
     c.refuse(c.has("rope_scaling") ? "rope_scaling" : "rope_parameters",
              "is not supported: phi3 has rope_type default");
   c.one_of("hidden_act", {"silu", "swish"});
-  if (c.number("partial_rotary_factor", 1) != 1) c.refuse("partial_rotary_factor", "other than 1 is not supported");
-  o = o.resolved();
-  rope_frequencies(o.rope, o.head_width);  // throws where its numbers do not fit together
-  HfModel m;
-  m.options = option_values(fields(o), c);
-  const int64_t longest = type == "mistral" ? 131072 : type.starts_with("qwen") || smol ? 32768 : phi ? 4096 : 2048;
-  m.task = {{c.integer("max_position_embeddings", longest)}, o.vocabulary};
-  name_llama_tensors(o, m);
-  return m;
+  return llama_model(o, c, type == "mistral" ? 131072 : type.starts_with("qwen") || smol ? 32768 : phi ? 4096 : 2048);
 }
 
 HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {

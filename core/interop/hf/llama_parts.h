@@ -9,6 +9,8 @@ namespace lockstep {
 // Which of the architectures a model is: HfFamily::holds of Gemma's.
 bool has_norms_on_both_sides(const std::vector<Field>& options);
 void name_llama_tensors(const LlamaOptions& o, HfModel& m);
+// The model of these options, which are not resolved yet; `longest`: max_position_embeddings where it is not given.
+HfModel llama_model(const LlamaOptions& given, const HfConfig& c, int64_t longest);
 // Adds to `o` the scaling of "rope_scaling", or of what takes its place in "rope_parameters". `longest`:
 // max_position_embeddings.
 void read_rope_scaling(const HfConfig& how, int64_t longest, RopeOptions& o);
