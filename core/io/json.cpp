@@ -243,4 +243,12 @@ std::optional<int64_t> json_integer(std::string_view text, std::string_view key)
   return number ? std::optional(*number) : std::nullopt;
 }
 
+const std::string& text_field(const JsonObject& object, const std::string& name) {
+  const JsonValue* value = find_member(object, name);
+  require(value != nullptr, ExitCode::kBadData, "has no field \"", name, "\"");
+  const auto* text = std::get_if<std::string>(value);
+  require(text != nullptr, ExitCode::kBadData, "its field \"", name, "\" is no text");
+  return *text;
+}
+
 }  // namespace lockstep

@@ -48,6 +48,9 @@ double json_number(const JsonObject& object, std::string_view key, std::string_v
 std::optional<bool> json_bool(const JsonObject& object, std::string_view key);
 const std::string& json_text(const JsonObject& object, std::string_view key, std::string_view where);
 
+// The text in a field of a record; throws ExitCode::kBadData for a message that begins with the record.
+const std::string& text_field(const JsonObject& object, const std::string& name);
+
 // A member, or null.
 const JsonValue* find_member(const JsonObject& object, std::string_view key);
 // Members of an object that may be of another version: "" and `standard` where one is absent or of another kind.

@@ -52,16 +52,18 @@ void import_text(const std::vector<std::string>& inputs, const std::string& outp
 
 // JSON lines, or files of one list of objects: of each object one record is made (data/text/record_encoder.h). One of
 // these is set: `text`; `prompt` and `completion`, whose tokens alone are targets; `messages`, a list of objects with
-// "role" and "content", and perhaps a "weight", 1 or 0, where 0 makes the message no target; `chosen` and `rejected`,
-// of which a pair of records is made, each behind the prompt where `prompt` is set, too.
+// "role" and "content" (conversation_of()), and perhaps a "weight", 1 or 0, where 0 makes the message no target;
+// `chosen` and `rejected`, of which a pair of records is made, each behind the prompt where `prompt` is set, too.
 struct JsonFields {
   std::string text = {}, prompt = {}, completion = {}, messages = {};
-  // Of `messages`; empty: chatml. Of pairs; empty: they are texts. With a template each of prompt, chosen and rejected
-  // is a list of messages, or a text, which is one message: of the user the prompt, of the assistant an answer.
+  // Of `messages` (chat_template() in data/text/chat_template.h). Of pairs; empty: they are texts. With a template each
+  // of prompt, chosen and rejected is a list of messages, or a text, which is one message: of the user the prompt, of
+  // the assistant an answer.
   std::string chat_template = {};
-  std::string label = {};    // with `text`: the label of the record: a text, an integer, true or false
-  std::string weight = {};   // with `label`: the record's weight (kSampleWeights); empty: all weigh 1
-  bool many_labels = false;  // as of TableOptions
+  std::string template_values = {};  // a JSON object of what the template may ask for; empty: nothing
+  std::string label = {};            // with `text`: the label of the record: a text, an integer, true or false
+  std::string weight = {};           // with `label`: the record's weight (kSampleWeights); empty: all weigh 1
+  bool many_labels = false;          // as of TableOptions
   std::string chosen = {}, rejected = {};
 };
 // Inputs are read in order, each once, so that "-" may be a pipe. The tokens are those of options.vocabulary, bytes

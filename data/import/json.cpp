@@ -15,18 +15,11 @@
 #include "data/import/record_reader.h"
 #include "data/import/table_cells.h"
 #include "data/samples/token_writer.h"
+#include "data/text/chat_template.h"
 #include "data/text/record_encoder.h"
 
 namespace lockstep {
 namespace {
-
-const std::string& text_field(const JsonObject& object, const std::string& name) {
-  const JsonValue* value = find_member(object, name);
-  require(value != nullptr, ExitCode::kBadData, "has no field \"", name, "\"");
-  const auto* text = std::get_if<std::string>(value);
-  require(text != nullptr, ExitCode::kBadData, "its field \"", name, "\" is no text");
-  return *text;
-}
 
 float weight_field(const JsonObject& object, const std::string& name) {
   const JsonValue* value = find_member(object, name);
@@ -36,41 +29,6 @@ float weight_field(const JsonObject& object, const std::string& name) {
           ", ", kNoWeight);
   return static_cast<float>(weight);
 }
-
-// Whether a message may be learnt: its member "weight" is 0 or 1; where it is absent or null, 1.
-bool is_learnt(const JsonObject& message) {
-  const JsonValue* value = find_member(message, "weight");
-  if (!value || std::holds_alternative<std::nullptr_t>(*value)) return true;
-  const bool number = std::holds_alternative<int64_t>(*value) || std::holds_alternative<double>(*value);
-  const double weight = number ? number_of(message, "weight") : -1;
-  require(weight == 0 || weight == 1, ExitCode::kBadData, "has the weight ", json_text_of(*value).substr(0, 40),
-          "; a weight is 0, for a message that is not learnt, or 1");
-  return weight == 1;
-}
-
-}  // namespace
-
-std::vector<ChatMessage> messages_of(const JsonObject& object, const std::string& name) {
-  const JsonValue* value = find_member(object, name);
-  require(value != nullptr, ExitCode::kBadData, "has no field \"", name, "\"");
-  const auto* list = std::get_if<JsonText>(value);
-  const auto items = list ? parse_json_array(list->text) : std::nullopt;
-  require(items.has_value(), ExitCode::kBadData, "its field \"", name, "\" is no list of messages");
-  std::vector<ChatMessage> out;
-  for (const JsonValue& item : *items) {
-    const auto* text = std::get_if<JsonText>(&item);
-    const auto message = text ? parse_json_object(text->text) : std::nullopt;
-    require(message.has_value(), ExitCode::kBadData, "message ", out.size(), " of \"", name, "\" is no object");
-    try {
-      out.push_back({text_field(*message, "role"), text_field(*message, "content"), is_learnt(*message)});
-    } catch (const Error& e) {
-      throw e.with_message(str("message ", out.size(), " of \"", name, "\" ", e.what()));
-    }
-  }
-  return out;
-}
-
-namespace {
 
 // Some lines of an input, and the records that were made of them.
 struct JsonLines {
@@ -90,16 +48,23 @@ struct JsonLines {
 constexpr size_t kLinesAtOnce = 256 << 10;  // bytes
 
 // A conversation, or a text, which is one message of `role`.
-std::vector<ChatMessage> messages_or_text(const JsonObject& object, const std::string& name, const std::string& role) {
+Conversation conversation_or_text(const JsonObject& object, const std::string& name, const std::string& role) {
   const JsonValue* value = find_member(object, name);
   const auto* text = value ? std::get_if<std::string>(value) : nullptr;
-  return text ? std::vector<ChatMessage>{{role, *text}} : messages_of(object, name);
+  return text ? Conversation{{{role, *text}}} : conversation_of(object, name);
 }
 
 // The template of conversations; null where records are texts.
-const ChatTemplate* template_of(const JsonFields& fields, const Vocabulary& vocabulary) {
+std::shared_ptr<const ChatTemplate> template_of(const JsonFields& fields, const Vocabulary& vocabulary) {
   if (fields.messages.empty() && (fields.chosen.empty() || fields.chat_template.empty())) return nullptr;
-  return &chat_template(fields.chat_template, vocabulary);
+  return chat_template(fields.chat_template, vocabulary, fields.template_values);
+}
+
+// What the output says of its tokens: with the template that made its records.
+std::unique_ptr<Vocabulary> with_template(const Vocabulary& vocabulary, const ChatTemplate* chat) {
+  auto out = std::make_unique<Vocabulary>(vocabulary);
+  if (chat) out->set_chat(std::make_shared<const ChatSource>(chat->source()));
+  return out;
 }
 
 class JsonImport {
@@ -114,7 +79,7 @@ class JsonImport {
         threads_(import_threads(options)),
         template_(template_of(fields, vocabulary_)),
         encoders_(record_encoders(vocabulary_, threads_, reserved())),
-        writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_), 0, description()) {
+        writer_(output, options.force, with_template(vocabulary_, template_.get()), 0, description()) {
     if (paired()) writer_.set_paired();
     writer_.set_like(options.like);
     require(options.separator.empty() || vocabulary_.has_tokenizer(), ExitCode::kUsage,
@@ -158,7 +123,8 @@ class JsonImport {
     for (const std::string& name : {fields_.text, fields_.prompt, fields_.completion, fields_.messages, fields_.label,
                                     fields_.weight, fields_.chosen, fields_.rejected})
       how += " " + json_text_of(name);
-    return made_of(how + ", template " + fields_.chat_template, vocabulary_, options_.separator, inputs_);
+    return made_of(how + ", template " + (template_ ? template_->identity() : ""), vocabulary_, options_.separator,
+                   inputs_);
   }
 
   void save(size_t input, int64_t byte, int64_t lines) {
@@ -225,7 +191,7 @@ class JsonImport {
   // What messages never become: the template's tokens, and the separator behind a conversation.
   std::vector<std::string> reserved() const {
     if (!template_) return {};
-    std::vector<std::string> out = template_->special;
+    std::vector<std::string> out = template_->special();
     if (!options_.separator.empty()) out.push_back(options_.separator);
     return out;
   }
@@ -240,10 +206,14 @@ class JsonImport {
       out.push_back({text_field(object, answer), true});
       return out;
     }
-    std::vector<ChatMessage> messages;
-    if (!fields_.prompt.empty()) messages = messages_or_text(object, fields_.prompt, "user");
-    for (ChatMessage& m : messages_or_text(object, answer, "assistant")) messages.push_back(std::move(m));
-    return chat_text(*template_, messages);
+    Conversation whole = conversation_or_text(object, answer, "assistant");
+    if (!fields_.prompt.empty()) {
+      Conversation prompt = conversation_or_text(object, fields_.prompt, "user");
+      auto& messages = whole.messages;
+      messages.insert(messages.begin(), std::make_move_iterator(prompt.messages.begin()),
+                      std::make_move_iterator(prompt.messages.end()));
+    }
+    return template_->parts(whole);
   }
 
   // Encodes the next record, and the separator behind it. Throws where there is no target in `what`.
@@ -273,7 +243,7 @@ class JsonImport {
   }
 
   std::vector<TextPart> parts_of(const JsonObject& object) const {
-    if (template_) return chat_text(*template_, messages_of(object, fields_.messages));
+    if (template_) return template_->parts(conversation_of(object, fields_.messages));
     if (!fields_.prompt.empty())
       return {{text_field(object, fields_.prompt)}, {text_field(object, fields_.completion), true}};
     return {{text_field(object, fields_.text), true}};
@@ -298,7 +268,7 @@ class JsonImport {
   const ImportOptions& options_;
   const Vocabulary vocabulary_;
   const int threads_;
-  const ChatTemplate* const template_;                    // null: records are texts
+  const std::shared_ptr<const ChatTemplate> template_;    // null: records are texts
   std::vector<std::unique_ptr<RecordEncoder>> encoders_;  // one for each thread
   TokenWriter writer_;
   int64_t bad_ = 0, empty_ = 0;

@@ -41,6 +41,7 @@ struct DatasetReport {
   double weight_least = 0, weight_most = 0, weight_mean = 0;
   int64_t ignored = 0;     // pixels of masks that are no targets
   std::string characters;  // the vocabulary at character level, in UTF-8
+  std::string chat;        // the name of the chat template; empty: there is none
   int64_t chunks = 0;      // all were read and their hashes match
   int64_t file_bytes = 0;
   Hash128 identity;

@@ -8,6 +8,7 @@
 #include "core/base/escape.h"
 #include "data/samples/report_parts.h"
 #include "data/samples/token_dataset.h"
+#include "data/text/chat_template.h"
 #include "data/text/vocabulary.h"
 
 namespace lockstep {
@@ -155,6 +156,7 @@ void inspect_text(const DatasetFile& file, DatasetReport& report, const Progress
   else inspect_sequence(file, used, progress);
   report.used = std::count(used.begin(), used.end(), 1);
   report.vocabulary = h.vocabulary_size;
+  if (h.vocabulary && h.vocabulary->chat()) report.chat = h.vocabulary->chat()->name;
   if (h.vocabulary)
     for (uint32_t c : h.vocabulary->code_points()) report.characters += to_utf8(c);
 }
@@ -169,6 +171,7 @@ std::string text_lines(const DatasetReport& r) {
                            : "",
                duplicates_text(r), "\ntargets: ", r.targets, "\n");
   if (r.classes > 0) out += str("classes: ", r.classes, "\nrecords per class: ", joined(counts_by_class(r), 20), "\n");
+  if (!r.chat.empty()) out += str("chat template: ", escaped(r.chat, Lines::kEscape), "\n");
   if (!r.characters.empty()) out += str("characters: ", escaped(r.characters, Lines::kEscape), "\n");
   return out;
 }
@@ -190,6 +193,7 @@ JsonObject text_json(const DatasetReport& r) {
     out.insert(out.end(), {{"classes", r.classes},
                            {"records_per_class", json_list(r.per_class)},
                            {"class_names", json_list(r.class_names)}});
+  if (!r.chat.empty()) out.emplace_back("chat_template", r.chat);
   if (!r.characters.empty()) out.emplace_back("characters", r.characters);
   return out;
 }

@@ -1,5 +1,5 @@
-// RecordEncoder: turns the text of a record into token ids, and marks those that are targets. A chat template says what
-// surrounds the messages of a conversation. The encoder is used by one thread and borrows its vocabulary.
+// RecordEncoder: turns the text of a record into token ids, and marks those that are targets. Used by one thread;
+// borrows its vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/io/json.h"
 #include "data/text/tokenizer/bpe.h"
 #include "data/text/vocabulary.h"
 
@@ -50,28 +49,5 @@ class RecordEncoder {
   std::vector<int32_t> reserved_ids_;
   std::optional<BpeEncoder> pairs_;
 };
-
-struct ChatMessage {
-  std::string role, content;
-  bool learnt = true;  // false: none of its tokens is a target, whatever the role
-};
-
-// How the messages of a conversation become one text: `begin`, then for each message `head` with its role in the place
-// of {role}, the content, `end` and `tail`. Content and end of the assistant's messages that are learnt are targets.
-struct ChatTemplate {
-  std::string name, begin, head, end, tail;
-  std::vector<std::string> special;  // the special tokens among those texts
-  bool trims = false;                // white space around a content is left out: what Python's str.strip() removes
-};
-const std::vector<ChatTemplate>& chat_templates();  // chatml, llama3, plain
-// Empty: the first of them whose special tokens the tokenizer has, which is chatml or llama3. Throws ExitCode::kUsage
-// for another name, and where the tokenizer lacks one of the special tokens.
-const ChatTemplate& chat_template(const std::string& name, const Vocabulary& vocabulary);
-// With `answer_follows` the head of an answer by the assistant comes last, without its content.
-std::vector<TextPart> chat_text(const ChatTemplate& how, const std::vector<ChatMessage>& messages,
-                                bool answer_follows = false);
-// The conversation in a field of an object: a list of objects with the texts "role" and "content". Throws
-// ExitCode::kBadData naming the field, and the message where one is wrong (import_json.cpp).
-std::vector<ChatMessage> messages_of(const JsonObject& object, const std::string& name);
 
 }  // namespace lockstep

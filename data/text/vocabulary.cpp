@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "core/base/error.h"
+#include "data/text/chat_template.h"
 #include "data/text/tokenizer/pieces.h"
 #include "data/text/tokenizer/tokenizer_file.h"
 #include "data/text/tokenizer/word_piece_file.h"
@@ -13,7 +14,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::string_view kWords = "wordpiece";
+constexpr std::string_view kWords = "wordpiece", kChat = "chat";
 
 // What a token of a level is.
 std::string_view tokens_of(TextLevel level) {
@@ -113,6 +114,17 @@ int32_t Vocabulary::special(std::string_view text) const {
   if (pieces_) return pieces_->special(text);
   const AddedToken* token = pairs_ ? pairs_->added(text) : nullptr;
   return token ? token->id : -1;
+}
+
+std::vector<std::string> Vocabulary::special_texts() const {
+  std::vector<std::string> out;
+  if (pieces_)
+    for (const PieceModel::Piece& p : pieces_->pieces())
+      if (p.type == PieceModel::Type::kControl) out.push_back(p.text);
+  if (pairs_ || words_)
+    for (const AddedToken& t : pairs_ ? pairs_->tables().added : words_->tables().added)
+      if (t.special) out.push_back(t.text);
+  return out;
 }
 
 int64_t Vocabulary::size() const {
@@ -256,6 +268,11 @@ std::string to_utf8(uint32_t c) {
 
 std::string vocabulary_text(const Vocabulary* v) {
   if (!v) return "";
+  if (v->chat()) {
+    Vocabulary alone = *v;
+    alone.set_chat(nullptr);
+    return str(kChat, v->chat()->text(), "\n", vocabulary_text(&alone));
+  }
   if (v->level() == TextLevel::kByte) return "byte";
   if (v->pairs()) return "bpe" + v->pairs()->json();
   if (v->words()) return str(kWords, v->words()->json());
@@ -267,6 +284,13 @@ std::string vocabulary_text(const Vocabulary* v) {
 
 std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text) {
   if (text.empty()) return nullptr;
+  if (const size_t line = text.find('\n'); text.starts_with(kChat) && text[kChat.size()] == '{' && line != text.npos) {
+    auto out = parse_vocabulary(text.substr(line + 1));
+    require(out && !out->chat(), ExitCode::kBadData, "a chat template goes with no vocabulary");
+    out->set_chat(
+        std::make_shared<const ChatSource>(ChatSource::parse(text.substr(kChat.size(), line - kChat.size()))));
+    return out;
+  }
   if (text == "byte") return std::make_unique<Vocabulary>(Vocabulary::bytes());
   if (text.starts_with("bpe"))
     return std::make_unique<Vocabulary>(

@@ -15,6 +15,7 @@ namespace lockstep {
 class BytePairs;
 class PieceModel;
 class WordPieces;
+struct ChatSource;
 
 enum class TextLevel : uint8_t { kByte, kChar, kBpe, kPieces, kWords };
 std::string_view to_text(TextLevel level);  // "byte", "char", "bpe", "sentencepiece", "wordpiece"
@@ -37,12 +38,16 @@ class Vocabulary {
   const PieceModel* pieces() const { return pieces_.get(); }                 // null but at level kPieces
   const WordPieces* words() const { return words_.get(); }                   // null but at level kWords
   bool has_tokenizer() const { return pairs_ || pieces_ || words_; }         // else tokens are bytes or characters
+  // The chat template that goes with it (data/text/chat_template.h); null: none is known. It changes no token.
+  const ChatSource* chat() const { return chat_.get(); }
+  void set_chat(std::shared_ptr<const ChatSource> chat) { chat_ = std::move(chat); }
   // Of WordPiece: what a record begins and ends with, the token that hides others, and those that are never hidden.
   std::span<const int32_t> record_begin() const;
   std::span<const int32_t> record_end() const;
   int32_t mask() const;  // -1: there is none
   bool is_never_hidden(int32_t id) const;
-  int32_t special(std::string_view text) const;  // the added token or control piece; -1 if there is none
+  int32_t special(std::string_view text) const;    // the added token or control piece; -1 if there is none
+  std::vector<std::string> special_texts() const;  // of those that texts hold as text unless they are asked for
   // Throws ExitCode::kBadData naming a character that is not in the vocabulary, or invalid UTF-8. Special tokens in the
   // text are text, or with `special_tokens` those tokens.
   std::vector<int32_t> encode(std::string_view text, bool special_tokens = false) const;
@@ -61,6 +66,7 @@ class Vocabulary {
   std::shared_ptr<const BytePairs> pairs_;
   std::shared_ptr<const PieceModel> pieces_;
   std::shared_ptr<const WordPieces> words_;
+  std::shared_ptr<const ChatSource> chat_;
 };
 
 // Describes the first token that has different meanings in two vocabularies: "token 3 is 'e' there and 'q' here"; empty
@@ -68,7 +74,8 @@ class Vocabulary {
 std::string first_difference(const Vocabulary& there, const Vocabulary& here);
 
 // vocabulary_text: the form that checkpoints store: "byte", "char" and the characters, or "bpe" and a tokenizer.json,
-// "sentencepiece" and a model in hexadecimal digits, "wordpiece" and a tokenizer.json; "" for null.
+// "sentencepiece" and a model in hexadecimal digits, "wordpiece" and a tokenizer.json; "" for null. In front of it may
+// be a line with "chat" and the chat template in JSON.
 // parse_vocabulary: the inverse; throws ExitCode::kBadData for any other text.
 std::string vocabulary_text(const Vocabulary* vocabulary);
 std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text);

@@ -43,10 +43,10 @@ class AnswersAreInterrupted {
   struct sigaction before_ {};
 };
 
-class Conversation {
+class Chat {
  public:
-  Conversation(const Origin& origin, const Manner& manner, Model& model, const DecodeRequest& request,
-               const std::string& system)
+  Chat(const Origin& origin, const Manner& manner, Model& model, const DecodeRequest& request,
+       const std::string& system)
       : vocabulary_(*origin.vocabulary),
         manner_(manner),
         request_(request),
@@ -93,7 +93,7 @@ class Conversation {
 
   void save(const std::string& path) const {
     std::vector<JsonObject> all;
-    for (const ChatMessage& m : messages_) all.push_back({{"role", m.role}, {"content", m.content}});
+    for (const ChatMessage& m : messages_) all.push_back(m.members);
     replace_file(path, json_line({{"messages", json_array(all)}}) + "\n");
     log_info(str("saved ", messages_.size(), " messages to ", path));
   }
@@ -105,7 +105,7 @@ class Conversation {
     for (bool said = false;; said = true) {
       std::vector<ChatMessage> sent(messages_.begin() + static_cast<std::ptrdiff_t>(first_sent_), messages_.end());
       if (messages_[0].role == "system") sent.insert(sent.begin(), messages_[0]);
-      Prompt prompt = prompt_of_messages(sent, vocabulary_, manner_.form);
+      Prompt prompt = prompt_of_messages({std::move(sent)}, vocabulary_, manner_.form);
       const auto tokens = static_cast<int64_t>(prompt.tokens.size());
       const bool fits = tokens + std::min(request_.tokens, context_ / 2) <= context_;
       if (fits || messages_.size() - first_sent_ <= 2) return prompt;
@@ -140,7 +140,7 @@ bool read_message(std::string& text) {
 }
 
 // Whether the conversation goes on. What a command cannot do is said, and ends nothing.
-bool obey(const std::string& line, Conversation& conversation) {
+bool obey(const std::string& line, Chat& conversation) {
   const size_t space = line.find(' ');
   const std::string word = line.substr(0, space), rest = space == line.npos ? "" : line.substr(space + 1);
   if (word == "/exit") return false;
@@ -162,11 +162,12 @@ std::vector<Command> chat_forms() {
   std::vector<Option> options{
       {"system", "a message of the system before the conversation", "TEXT", ""},
       {"template",
-       "chatml, llama3 or plain, as in data import json; default: chatml, or llama3 where the tokenizer has the "
-       "tokens of that alone",
+       "chatml, llama3, plain or a file NAME.jinja, as in data import json; default: the one that the model was tuned "
+       "with or that its tokenizer has, else chatml, or llama3 where the tokenizer has the tokens of that alone",
        "NAME", ""}};
   return {{"chat",
-           "chat RUN [init.from=PATH] [--system TEXT] [--template NAME] [--tokens N] [--temperature X] [--top-k K] "
+           "chat RUN [init.from=PATH] [--system TEXT] [--template NAME] [--template-values JSON] [--tokens N] "
+           "[--temperature X] [--top-k K] "
            "[--top-p P] "
            "[--min-p P] [--repetition-penalty X] [--stop TEXT] [--seed S] [--precision P] [--best | --at STEP] [--ema]",
            str("A conversation with the model of RUN, which was trained on conversations: a run directory (its newest\n"
@@ -188,7 +189,7 @@ int chat_command(const App& app, const std::vector<std::string>& given) {
   WithStream with(stream);
   apply(origin.settings->device, stream);
   const auto model = model_of(origin, arguments);
-  Conversation conversation(origin, manner, *model, request, arguments.text("system"));
+  Chat conversation(origin, manner, *model, request, arguments.text("system"));
   for (std::string text; read_message(text);) {
     if (text.empty()) continue;
     if (text[0] != '/') conversation.say(text);

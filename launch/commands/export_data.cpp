@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/io/json.h"
+#include "data/text/chat_template.h"
 #include "data/text/tokenizer/bpe.h"
 #include "data/text/tokenizer/pieces.h"
 #include "data/text/tokenizer/tokenizer_file.h"
@@ -61,16 +62,32 @@ void add_words(const Checkpoint& c, const WordPieces& words, HfExport& out) {
     set_member(out.config, "pad_token_id", int64_t{padding});
 }
 
+// The chat template of the data, where the folder that the model came from has none or another one; and the tokens that
+// it asks for.
+void add_chat(const Vocabulary& vocabulary, const std::string& source, HfExport& out) {
+  if (!vocabulary.chat() || !vocabulary.has_tokenizer()) return;
+  const auto theirs = source.empty() ? nullptr : chat_source_of_folder(source);
+  if (!theirs || theirs->source != vocabulary.chat()->source)
+    out.files.emplace_back("chat_template.jinja", vocabulary.chat()->source);
+  for (auto& [name, text] : out.files) {
+    if (name != "tokenizer_config.json") continue;
+    JsonObject config = *parse_json_object(text);
+    for (const auto& [token, of] : vocabulary.chat()->tokens)
+      if (!find_member(config, token)) config.emplace_back(token, of);
+    text = json_line(config) + "\n";
+  }
+}
+
 void add_tokenizer(const Checkpoint& c, const std::string& source, HfExport& out) {
   const auto vocabulary = parse_vocabulary(c.info.vocabulary);
   if (!vocabulary) return;  // ids of a tokenizer that only the user knows
   const std::string difference = tokenizer_difference(source, *vocabulary);
   if (!source.empty() && difference.empty() && has_tokenizer(source)) return;  // its files say more of the same
   out.other_tokenizer = true;
-  if (vocabulary->pieces()) return add_pieces(c, *vocabulary->pieces(), out);
-  if (vocabulary->words()) return add_words(c, *vocabulary->words(), out);
-  if (vocabulary->pairs()) return add_pairs(c, *vocabulary->pairs(), out);
-  if (has_tokenizer(source))
+  if (vocabulary->pieces()) add_pieces(c, *vocabulary->pieces(), out);
+  else if (vocabulary->words()) add_words(c, *vocabulary->words(), out);
+  else if (vocabulary->pairs()) add_pairs(c, *vocabulary->pairs(), out);
+  else if (has_tokenizer(source))
     log_warning(str("the data of ", c.dir, " has ", to_text(vocabulary->level()),
                     "s as tokens, for which transformers "
                     "has no tokenizer: none is written, not even that of ",
@@ -117,6 +134,7 @@ void add_preprocessor(const Checkpoint& c, const DataSchema& s, HfExport& out) {
 
 void add_data_of_run(const Checkpoint& c, const LikeData* data, const std::string& source, HfExport& out) {
   add_tokenizer(c, source, out);
+  if (const auto vocabulary = parse_vocabulary(c.info.vocabulary)) add_chat(*vocabulary, source, out);
   if (!data) return;
   if (out.config.end() !=
       std::find_if(out.config.begin(), out.config.end(), [](auto& m) { return m.first == "id2label"; }))

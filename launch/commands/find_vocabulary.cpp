@@ -32,6 +32,12 @@ Option whole_texts_option() {
   return {"whole-texts", "encode texts whole though tokenizer.json has truncation or padding, which is else refused"};
 }
 
+Option template_values_option(const std::string& readers) {
+  return {"template-values",
+          readers + "what the chat template may ask for, in every conversation: {\"enable_thinking\": false}", "JSON",
+          ""};
+}
+
 LengthRules length_rules(const Arguments& arguments) {
   return arguments.has("whole-texts") ? LengthRules::kIgnore : LengthRules::kRefuse;
 }

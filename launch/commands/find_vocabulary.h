@@ -24,6 +24,9 @@ std::shared_ptr<const Vocabulary> find_vocabulary(const std::string& from, Plain
 Option whole_texts_option();
 LengthRules length_rules(const Arguments& arguments);
 
+// --template-values, of commands that read conversations.
+Option template_values_option(const std::string& readers = "");
+
 // --invalid, of commands that read UTF-8.
 Option invalid_option();
 InvalidBytes invalid_bytes(const Arguments& arguments);

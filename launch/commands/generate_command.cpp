@@ -107,7 +107,7 @@ std::vector<Command> generate_forms() {
   return {
       {"generate",
        "generate RUN [init.from=PATH] [--prompt TEXT | --prompts FILE | --messages FILE] [--batch N] [--chat] "
-       "[--template NAME] "
+       "[--template NAME] [--template-values JSON] "
        "[--special-tokens] "
        "[--tokens N] [--temperature X] [--top-k K] [--top-p P] [--min-p P] [--repetition-penalty X] [--stop TEXT] "
        "[--ignore-end] [--seed S] [--precision P] [--best | --at STEP] [--ema] [--no-cache] [--json]",
@@ -131,9 +131,10 @@ std::vector<Command> generate_forms() {
             {"batch", "how many prompts are continued at once", "N", "8"},
             {"chat", "a prompt is a message of the user, or a conversation; the assistant answers"},
             {"template",
-             "of --chat and --messages: chatml, llama3 or plain, as in data import json; default: chatml, or llama3 "
-             "where "
-             "the tokenizer has the tokens of that alone",
+             "of --chat and --messages: chatml, llama3, plain or a file NAME.jinja, as in data import json; default: "
+             "the "
+             "one that the model was tuned with or that its tokenizer has, else chatml, or llama3 where the tokenizer "
+             "has the tokens of that alone",
              "NAME", ""},
             {"special-tokens", "special tokens that a prompt spells out are those tokens; else they are text"},
             {"no-cache", "compute all tokens again for each new one: the same text, for comparison"},

@@ -71,6 +71,9 @@ void import_json_files(const Arguments& a, const Inputs& inputs, const std::stri
   require(chat.empty() || !fields.messages.empty() || pairs, ExitCode::kUsage,
           "data import json: --template says how --messages, or --chosen and --rejected, become a text");
   fields.chat_template = chat;
+  fields.template_values = a.text("template-values");
+  require(fields.template_values.empty() || !fields.messages.empty() || !chat.empty(), ExitCode::kUsage,
+          "data import json: --template-values is for --messages, or --chosen and --rejected with --template");
   fields.label = a.text("label");
   fields.weight = a.text("weight");
   fields.many_labels = a.has("many-labels");
@@ -209,8 +212,8 @@ const ImportFormat kFormats[] = {
      "a record is made of each object of the INPUT files, one a line (JSON lines) or in one list; its fields are named "
      "below",
      import_json_files,
-     {"field", "prompt", "completion", "messages", "chosen", "rejected", "template", "label", "weight", "many-labels",
-      "skip-bad", "vocabulary", "tokenizer", "separator", "whole-texts", "threads"}},
+     {"field", "prompt", "completion", "messages", "chosen", "rejected", "template", "template-values", "label",
+      "weight", "many-labels", "skip-bad", "vocabulary", "tokenizer", "separator", "whole-texts", "threads"}},
     {"llmc",
      "INPUT files hold token ids as llm.c's do (.bin)",
      import_llmc_files,
@@ -268,9 +271,11 @@ std::vector<Option> import_options() {
        ""},
       {"rejected", "json: the field of the answer that was not; both are kept, a run trains on --chosen", "NAME", ""},
       {"template",
-       "json: how messages become a text: chatml, llama3 or plain; default: chatml, or llama3 where the tokenizer has "
-       "the tokens of that alone, and none for --chosen",
+       "json: how messages become a text: chatml, llama3, plain or a file NAME.jinja; default: the tokenizer's own, "
+       "else "
+       "chatml, or llama3 where the tokenizer has the tokens of that alone, and none for --chosen",
        "NAME", ""},
+      template_values_option("json: "),
       {"skip-bad",
        "json: leave out up to N lines that are no such record, and name them; images, webdataset: images that cannot "
        "be "

@@ -32,16 +32,17 @@ std::string spelt_token(const std::string& text, const Vocabulary& vocabulary) {
 }
 
 // `answer`: what it begins with.
-std::vector<int32_t> encode_chat(const std::vector<ChatMessage>& messages, const ChatTemplate& chat,
+std::vector<int32_t> encode_chat(const Conversation& conversation, const ChatTemplate& chat,
                                  const Vocabulary& vocabulary, const std::string& answer = "") {
-  std::vector<TextPart> parts = chat_text(chat, messages, true);
+  std::vector<TextPart> parts = chat.parts(conversation, true);
   // A tokenizer makes a space one token with the word behind it, which an answer begins with.
-  if (answer.empty() && vocabulary.has_tokenizer() && !parts.back().special && parts.back().text.ends_with(' '))
+  if (answer.empty() && vocabulary.has_tokenizer() && !parts.empty() && !parts.back().special &&
+      parts.back().text.ends_with(' '))
     parts.back().text.pop_back();
   parts.push_back({answer});
   std::vector<int32_t> ids;
   std::vector<uint8_t> targets;
-  RecordEncoder(vocabulary, chat.special).encode(parts, ids, targets);
+  RecordEncoder(vocabulary, chat.special()).encode(parts, ids, targets);
   return ids;
 }
 
@@ -55,9 +56,9 @@ JsonObject kept_of(const JsonObject& object) {
 
 // Of an object with a conversation.
 Prompt prompt_of_chat(const JsonObject& object, const Vocabulary& vocabulary, const PromptForm& form) {
-  const std::vector<ChatMessage> conversation = messages_of(object, "messages");
-  require(!conversation.empty(), ExitCode::kBadData, "its field \"messages\" holds no message");
-  require(conversation.back().role != "assistant", ExitCode::kBadData,
+  const Conversation conversation = conversation_of(object, "messages");
+  require(!conversation.messages.empty(), ExitCode::kBadData, "its field \"messages\" holds no message");
+  require(conversation.messages.back().role != "assistant", ExitCode::kBadData,
           "its conversation ends with a message of the assistant, which answers it already; leave that message out");
   return {kept_of(object), encode_chat(conversation, *form.chat, vocabulary)};
 }
@@ -114,14 +115,16 @@ void check_form(const PromptForm& form, const Vocabulary& vocabulary) {
 
 bool is_beginning(const ChatTemplate& chat, const Vocabulary& vocabulary) {
   if (!vocabulary.has_tokenizer()) return true;
-  const auto head = encode_chat({}, chat, vocabulary), with_answer = encode_chat({}, chat, vocabulary, "Yes");
+  const Conversation question{{{"user", "Is it?"}}};
+  const auto head = encode_chat(question, chat, vocabulary),
+             with_answer = encode_chat(question, chat, vocabulary, "Yes");
   return head.size() <= with_answer.size() && std::equal(head.begin(), head.end(), with_answer.begin());
 }
 
 Prompt prompt_of_text(const std::string& text, const Vocabulary& vocabulary, const PromptForm& form) {
   Prompt out{{{"prompt", text}}};
   if (form.chat) {
-    out.tokens = encode_chat({{"user", text}}, *form.chat, vocabulary);
+    out.tokens = encode_chat({{{"user", text}}}, *form.chat, vocabulary);
     return out;
   }
   if (form.special_tokens) {
@@ -136,9 +139,8 @@ Prompt prompt_of_text(const std::string& text, const Vocabulary& vocabulary, con
   return out;
 }
 
-Prompt prompt_of_messages(const std::vector<ChatMessage>& messages, const Vocabulary& vocabulary,
-                          const PromptForm& form) {
-  return {{}, encode_chat(messages, *form.chat, vocabulary)};
+Prompt prompt_of_messages(const Conversation& conversation, const Vocabulary& vocabulary, const PromptForm& form) {
+  return {{}, encode_chat(conversation, *form.chat, vocabulary)};
 }
 
 std::vector<Prompt> read_prompts(const std::string& path, const Vocabulary& vocabulary, const PromptForm& form) {

@@ -3,18 +3,19 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/io/json.h"
-#include "data/text/record_encoder.h"
+#include "data/text/chat_template.h"
 #include "data/text/vocabulary.h"
 
 namespace lockstep {
 
 struct PromptForm {
-  const ChatTemplate* chat = nullptr;  // a text is then one message of the user
-  bool special_tokens = false;         // without `chat`: special tokens that the text spells out are those tokens
+  std::shared_ptr<const ChatTemplate> chat = {};  // a text is then one message of the user
+  bool special_tokens = false;  // without `chat`: special tokens that the text spells out are those tokens
 };
 
 struct Prompt {
@@ -33,8 +34,7 @@ bool is_beginning(const ChatTemplate& chat, const Vocabulary& vocabulary);
 // `special_tokens`, naming a <|token|> that the tokenizer lacks.
 Prompt prompt_of_text(const std::string& text, const Vocabulary& vocabulary, const PromptForm& form);
 // Of a conversation that an answer of the assistant follows, with form.chat.
-Prompt prompt_of_messages(const std::vector<ChatMessage>& messages, const Vocabulary& vocabulary,
-                          const PromptForm& form);
+Prompt prompt_of_messages(const Conversation& conversation, const Vocabulary& vocabulary, const PromptForm& form);
 // Of a file: each line is a text, or, where its name ends in .jsonl, a JSON object with "prompt" (a text) or, with a
 // chat template, "messages" (objects with "role" and "content", of which the last is not the assistant's). Throws
 // ExitCode::kMissingInput, and kBadData naming file and line for what prompt_of_text() refuses, an empty line, a line

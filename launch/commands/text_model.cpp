@@ -136,9 +136,9 @@ void require_characters(const ChatTemplate& chat, const PromptForm& form, const 
                         const std::string& place) {
   if (vocabulary.has_tokenizer()) return;
   try {
-    prompt_of_messages({{"user", ""}, {"assistant", ""}}, vocabulary, form);
+    prompt_of_messages({{{"user", ""}, {"assistant", ""}}}, vocabulary, form);
   } catch (const Error& e) {
-    throw Error(ExitCode::kUsage, str(place, ": cannot take messages: the template ", chat.name,
+    throw Error(ExitCode::kUsage, str(place, ": cannot take messages: the template ", chat.name(),
                                       " puts text around them that its vocabulary has no tokens for (", e.what(),
                                       "); it was not trained on conversations of that template. `lockstep generate` "
                                       "continues a text, and --template names another template"));
@@ -150,20 +150,22 @@ void require_characters(const ChatTemplate& chat, const PromptForm& form, const 
 Manner manner_of(const Arguments& arguments, bool chat_wanted, Origin& origin) {
   const std::string& name = arguments.text("template");
   require(chat_wanted || name.empty(), ExitCode::kUsage, "--template ", name, ": is for --chat and --messages");
+  require(chat_wanted || arguments.text("template-values").empty(), ExitCode::kUsage,
+          "--template-values: is for --chat and --messages");
   Manner out;
   const Vocabulary& vocabulary = *origin.vocabulary;
   if (const std::string& stop = arguments.text("stop"); !stop.empty()) out.stops.push_back(stop);
   if (chat_wanted) {
-    const ChatTemplate& chat = chat_template(name, vocabulary);
-    out.form.chat = &chat;
+    out.form.chat = chat_template(name, vocabulary, arguments.text("template-values"));
+    const ChatTemplate& chat = *out.form.chat;
     require_characters(chat, out.form, vocabulary, origin.place);
     if (!is_beginning(chat, vocabulary))
-      log_warning(str("the tokenizer joins what the template ", chat.name,
+      log_warning(str("the tokenizer joins what the template ", chat.name(),
                       " puts before an answer in another way than before the words that it was tuned on"));
-    const bool token = vocabulary.has_tokenizer() && vocabulary.special(chat.end) >= 0;
-    if (token) origin.ends.push_back(vocabulary.special(chat.end));
-    else if (!arguments.has("ignore-end")) out.stops.push_back(chat.end);
-    out.drop_space = vocabulary.has_tokenizer() && chat.head.ends_with(' ');
+    const bool token = vocabulary.has_tokenizer() && vocabulary.special(chat.end()) >= 0;
+    if (token) origin.ends.push_back(vocabulary.special(chat.end()));
+    else if (!arguments.has("ignore-end") && !chat.end().empty()) out.stops.push_back(chat.end());
+    out.drop_space = vocabulary.has_tokenizer() && chat.head().ends_with(' ');
   }
   out.form.special_tokens = arguments.has("special-tokens");
   check_form(out.form, vocabulary);
@@ -193,6 +195,7 @@ void continue_prompts(Decoder& decoder, const std::vector<Prompt>& prompts, cons
 
 std::vector<Option> with_generation_options(std::vector<Option> own) {
   const std::vector<Option> shared{
+      template_values_option(),
       {"tokens", "how many tokens to add", "N", "200"},
       {"temperature", "divides the logits: lower is more predictable; 0: always the most likely token", "X", "0.8"},
       {"top-k", "sample from the K most likely tokens only; 0: from all", "K", "0"},

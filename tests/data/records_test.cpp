@@ -14,7 +14,7 @@
 #include "data/samples/show.h"
 #include "data/samples/token_dataset.h"
 #include "data/streams/open_dataset.h"
-#include "data/text/record_encoder.h"
+#include "data/text/chat_template.h"
 #include "data/text/tokenizer/tokenizer_file.h"
 #include "tests/data/make_files.h"
 
@@ -147,10 +147,10 @@ TEST(Conversations, ThatAnAnswerFollowsHaveTheIdsOfTransformers) {
   LineReader lines(golden + "/prompts.jsonl");
   for (std::string_view line; lines.next(line);) {
     const JsonObject object = *parse_json_object(line);
-    const ChatTemplate& how = chat_template(text_of(object, "template"), vocabulary);
+    const auto how = chat_template(text_of(object, "template"), vocabulary);
     std::vector<int32_t> ids;
     std::vector<uint8_t> targets;
-    encoder.encode(chat_text(how, messages_of(object, "messages"), true), ids, targets);
+    encoder.encode(how->parts(conversation_of(object, "messages"), true), ids, targets);
     std::vector<JsonValue> found;
     for (const int32_t id : ids) found.push_back(int64_t{id});
     EXPECT_EQ(parse_json_array(json_array(found).text), parse_json_array(text_of(object, "ids"))) << lines.place();
@@ -163,7 +163,7 @@ TEST_F(RecordsTest, TheTemplateIsTheOneWhoseTokensTheTokenizerHas) {
   const auto named = [&](std::string tokenizer, std::initializer_list<std::string> renamed) {
     for (const std::string& token : renamed)
       for (size_t at = 0; (at = tokenizer.find(token, at)) != tokenizer.npos; ++at) tokenizer[at + 2] = 'x';
-    return chat_template("", Vocabulary::byte_pairs(read_tokenizer(put("tokenizer.json", tokenizer)))).name;
+    return chat_template("", Vocabulary::byte_pairs(read_tokenizer(put("tokenizer.json", tokenizer))))->name();
   };
   EXPECT_EQ(named(both, {}), "chatml");
   EXPECT_EQ(named(both, {"<|eot_id|>"}), "chatml");

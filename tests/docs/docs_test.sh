@@ -104,7 +104,7 @@ for page in "${pages[@]}"; do
     inline_code "$page" | sed -nE 's/^([a-z_]+): [a-z0-9]+$/\1/p'
     all_code "$page" | grep -E '(^|[ /])(lockstep|own_model|scripts\/quickstart) ' | grep -oE ' [a-z_]+(\.[a-z_]+)+=' | tr -d ' ='
     all_code "$page" | grep -E '(^|[ /])(lockstep|own_model) ' | grep -oE ' [a-z_]+=' | tr -d ' ='
-  } | grep -vE '\.(cpp|cu|h|sh|md|yaml|json|jsonl|txt|h5|py|so|cmake|bpe|model)$' | grep -vE '^(torch\.|key\.path$)' | sort -u)
+  } | grep -vE '\.(cpp|cu|h|sh|md|yaml|json|jsonl|txt|h5|py|so|cmake|bpe|model|jinja)$' | grep -vE '^(torch\.|key\.path$)' | sort -u)
 done
 
 echo "$checked names in ${#pages[@]} pages"

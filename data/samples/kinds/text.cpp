@@ -11,6 +11,7 @@
 #include "data/samples/text_report.h"
 #include "data/samples/token_dataset.h"
 #include "data/samples/token_writer.h"
+#include "data/text/chat_template.h"
 #include "data/text/tokenizer/pieces.h"
 #include "data/text/tokenizer/tokenizer_file.h"
 #include "data/text/tokenizer/word_piece_file.h"
@@ -19,6 +20,7 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kMostCodePoints = 0x110000;
+constexpr int64_t kLargestChat = 16 << 20;  // bytes
 
 std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
   std::string level = file.string_attribute("", "level");
@@ -48,6 +50,21 @@ std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
     require(points[i] < kMostCodePoints && (i == 0 || points[i - 1] < points[i]), ExitCode::kBadData, file.path(),
             ": vocabulary entry ", i, " (", points[i], ") is not a code point greater than the previous one");
   return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(points)));
+}
+
+// The chat template that goes with the vocabulary; null: there is none.
+std::shared_ptr<const ChatSource> read_chat(const Hdf5File& file) {
+  if (!file.has("chat_template")) return nullptr;
+  const Hdf5Info info = list_info(file, "chat_template");
+  require(info.shape[0] > 0 && info.shape[0] <= kLargestChat, ExitCode::kBadData, file.path(),
+          ": dataset 'chat_template' has shape ", info.shape, "; expected at most ", kLargestChat, " bytes");
+  std::string text(static_cast<size_t>(info.shape[0]), '\0');
+  file.read("chat_template", StoredType::kUInt8, {0, info.shape[0]}, text.data());
+  try {
+    return std::make_shared<const ChatSource>(ChatSource::parse(text));
+  } catch (const Error& e) {
+    throw e.with_message(str(file.path(), ": dataset 'chat_template': ", e.what()));
+  }
 }
 
 // What the dataset "tokenizer" holds; null: there is none.
@@ -175,6 +192,7 @@ class TextKind final : public SampleKind {
             info.type, " of shape ", info.shape, "; expected a list of uint8, uint16 or uint32");
     h.tokens = info.shape[0];
     h.vocabulary = read_vocabulary(file);
+    if (h.vocabulary) h.vocabulary->set_chat(read_chat(file));
     h.vocabulary_size = count_attribute(file, "vocabulary_size", h.tokens);
     require(!h.vocabulary || h.vocabulary->size() == h.vocabulary_size, ExitCode::kBadData, path,
             ": vocabulary_size is ", h.vocabulary_size, ", but the vocabulary has ",
@@ -196,6 +214,10 @@ class TextKind final : public SampleKind {
       file.write_all("vocabulary", StoredType::kUInt32, {h.vocabulary_size}, h.vocabulary->code_points().data());
     if (const std::string* text = tokenizer_of(h.vocabulary.get()))
       file.write_all("tokenizer", StoredType::kUInt8, {static_cast<int64_t>(text->size())}, text->data());
+    if (h.vocabulary && h.vocabulary->chat()) {
+      const std::string text = h.vocabulary->chat()->text();
+      file.write_all("chat_template", StoredType::kUInt8, {static_cast<int64_t>(text.size())}, text.data());
+    }
   }
 
   void hash(const DatasetHeader& h, Hasher128& hasher) const override {

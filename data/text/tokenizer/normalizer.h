@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-bool can_normalise();  // false in a build without utf8proc; nothing else here is called there
+bool can_normalise();  // false in a build without utf8proc; nothing up to lower_case() is called there
 
 // UTF-8. Throws ExitCode::kBadData for other bytes.
 std::string nfc(std::string_view text);
@@ -36,5 +36,10 @@ struct Decomposed {
 Decomposed canonical_decomposition(uint32_t code_point);  // itself where it has none
 int combining_class(uint32_t code_point);
 uint32_t lower_case(uint32_t code_point);  // of one character; U+0130, which has two, is itself
+
+// Of ASCII alone in a build without utf8proc; others are themselves, printed, and no letters there.
+uint32_t upper_case(uint32_t code_point);  // of one character; one that has several is itself
+bool is_printed(uint32_t code_point);      // Python's str.isprintable()
+bool is_letter(uint32_t code_point);       // L
 
 }  // namespace lockstep

@@ -21,5 +21,8 @@ bool is_white_space(uint32_t) { refuse(); }
 Decomposed canonical_decomposition(uint32_t) { refuse(); }
 int combining_class(uint32_t) { refuse(); }
 uint32_t lower_case(uint32_t) { refuse(); }
+uint32_t upper_case(uint32_t c) { return c >= 'a' && c <= 'z' ? c - 32 : c; }
+bool is_printed(uint32_t c) { return c >= 0x20 && c != 0x7F; }
+bool is_letter(uint32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/plain_file.h"
 #include "core/io/json.h"
+#include "data/text/chat_template.h"
 #include "data/text/tokenizer/file_parts.h"
 #include "data/text/tokenizer/normalizer.h"
 #include "data/text/tokenizer/pieces.h"
@@ -384,7 +385,9 @@ bool has_tokenizer(const std::string& folder) {
   return has_tokenizer_files(folder) || !piece_model_in(folder).empty() || !vocab_txt_in(folder).empty();
 }
 
-Vocabulary vocabulary_of_tokenizer(const std::string& path, LengthRules rules) {
+namespace {
+
+Vocabulary tokens_of(const std::string& path, LengthRules rules) {
   if (const std::string model = piece_model_in(path); !model.empty())
     return Vocabulary::pieces(PieceModel::read(model));
   if (const std::string list = vocab_txt_in(path); !list.empty()) return vocabulary_of_vocab_txt(list);
@@ -398,6 +401,15 @@ Vocabulary vocabulary_of_tokenizer(const std::string& path, LengthRules rules) {
   if (text_of(object_at(whole, "model"), "type") == "WordPiece")
     return Vocabulary::word_pieces(parse_word_piece_json(text, json, rules));
   return Vocabulary::byte_pairs(parse_tokenizer_json(text, json, rules));
+}
+
+}  // namespace
+
+Vocabulary vocabulary_of_tokenizer(const std::string& path, LengthRules rules) {
+  Vocabulary out = tokens_of(path, rules);
+  std::error_code error;
+  if (fs::is_directory(path, error)) out.set_chat(chat_source_of_folder(path));
+  return out;
 }
 
 }  // namespace lockstep

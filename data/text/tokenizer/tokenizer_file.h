@@ -37,7 +37,7 @@ bool has_tokenizer_files(const std::string& folder);
 // The same, or a SentencePiece model, tokenizer.model, which is read where there is no tokenizer.json, or BERT's
 // vocab.txt, which is read where there is neither (data/text/tokenizer/word_piece_file.h).
 bool has_tokenizer(const std::string& folder);
-// Of such a folder or one of its files, *.json, *.model or *.txt.
+// Of such a folder, with its chat template, or one of its files, *.json, *.model or *.txt.
 Vocabulary vocabulary_of_tokenizer(const std::string& path, LengthRules rules = LengthRules::kIgnore);
 
 // As tokenizer.json, on one line: equal tokenizers give equal texts.

@@ -203,5 +203,54 @@ refuses "a special token without text" 64 '--special a,,b: the list has an empty
 lockstep tokenizer train chats.jsonl bpe.json --vocab-size 300 >out 2>&1
 succeeds "import with another tokenizer" import other --tokenizer bpe.json --template plain
 succeeds "tune with another tokenizer" tune other train.steps=0
-refuses "a tokenizer without the template's tokens" 64 "the template chatml needs the token <\|im_start\|>" ask other --prompt x
+refuses "a tokenizer without the template's tokens" 64 "the template chatml needs the token <\|im_start\|>" ask other --prompt x --template chatml
+succeeds "the template that the data was made with is the usual one" ask other --prompt x
+
+# The tokenizer's own template, and conversations as ShareGPT has them. It marks no answers: what it writes of them is learnt.
+mkdir folder
+cp "$tokenizer" folder/
+cat >folder/chat_template.jinja <<'JINJA'
+{{- bos_token -}}
+{%- for message in messages %}
+    {%- set who = 'model' if message['role'] == 'assistant' else message['role'] %}
+    {{- '<|im_start|>' + who + '\n' }}
+    {%- if who not in ['system', 'user', 'model'] %}{{ raise_exception('no role ' ~ who) }}{% endif %}
+    {{- message['content'] | trim + '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>model\n' }}{% if brief %}{{ 'no' }}{% endif %}{% endif %}
+JINJA
+echo '{"bos_token": {"content": "<|begin_of_text|>"}, "eos_token": "<|endoftext|>"}' >folder/tokenizer_config.json
+share() { printf '{"talk": [{"from": "human", "value": "%s"}, {"from": "gpt", "value": "%s"}]}\n' "$1" "$2"; }
+{ share "What is the answer?" "The answer is 42." && share "What is the question?" "no" && share "You are brief" "What?" && share "  What?  " "newlines"; } >shared.jsonl
+share_import() { lockstep data import json "$1" "$2.h5" --messages talk --tokenizer folder --force "${@:3}"; }
+succeeds "own template: import" share_import shared.jsonl folded
+succeeds "own template: a record" lockstep data show folded.h5 --index 0
+expect "own template: what is a target" grep -qF '⟦<|begin_of_text|><|im_start|>user' out
+expect "own template: the answer and its end are" grep -qF '⟧The answer is 42.<|im_end|>' out
+succeeds "own template: tune" tune folded
+succeeds "own template: an answer" ask folded --prompt "What is the answer?"
+same "own template: an answer" "The answer is 42." "$(cat out)"
+succeeds "own template: chat" bash -c "echo 'What is the question?' | '$binary' chat folded --temperature 0"
+same "own template: chat" "no" "$(cat out)"
+succeeds "own template: a value of it" ask folded --prompt "What is the question?" --template-values '{"brief": true}'
+expect "own template: a value of it: the answer is another one" test "$(cat out)" != no
+succeeds "own template: export" lockstep checkpoint export folded folded.hf --to hf
+expect "own template: it travels with the export" cmp <(tr -d '\n' <folder/chat_template.jinja) <(tr -d '\n' <folded.hf/chat_template.jinja)
+succeeds "own template: an answer of the export" ask folded.hf --prompt "What is the answer?"
+same "own template: an answer of the export" "The answer is 42." "$(cat out)"
+succeeds "own template: a file of it" lockstep data import json shared.jsonl by_file.h5 --messages talk --tokenizer "$tokenizer" \
+  --template folder/chat_template.jinja --force
+refuses "own template: no such file" 66 "nowhere.jinja: .*" share_import shared.jsonl x --template nowhere.jinja
+refuses "own template: values that are none" 64 "--template-values nonsense: is no JSON object" share_import shared.jsonl x --template-values nonsense
+echo '{"talk": [{"from": "human", "value": "x"}, {"from": "observation", "value": "y"}, {"from": "gpt", "value": "z"}]}' >refused.jsonl
+refuses "own template: a conversation that it refuses" 65 "refused.jsonl:1: the chat template own, line 5: the template refuses this conversation: no role tool" \
+  share_import refused.jsonl x
+printf '{%% for m in messages %%}\n{{ m.content | nothing }}{%% endfor %%}' >folder/chat_template.jinja
+refuses "own template: what is not supported" 65 "shared.jsonl:1: the chat template own, line 2: the filter 'nothing' is not supported" share_import shared.jsonl x
+printf '{%% for m in messages %%}{{ m.content }}\n{%% include "/etc/passwd" %%}{%% endfor %%}' >folder/chat_template.jinja
+refuses "own template: what reads files" 65 "the chat template own: line 2: the tag 'include' is not supported.*--template names another one" share_import shared.jsonl x
+printf '{{ messages[0].content }}' >folder/chat_template.jinja
+refuses "own template: one that drops a turn" 65 "shared.jsonl:1: the chat template own shows nothing of message 1 \(role assistant\)" share_import shared.jsonl x
+printf '{%% for i in range(100000) %%}{%% for j in range(100000) %%}x{%% endfor %%}{%% endfor %%}' >folder/chat_template.jinja
+refuses "own template: one without an end" 65 "shared.jsonl:1: the chat template own, line 1: the template takes too many steps" share_import shared.jsonl x
 finish

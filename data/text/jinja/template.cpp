@@ -1,0 +1,564 @@
+#include "data/text/jinja/template.h"
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <limits>
+
+#include "core/base/error.h"
+#include "core/base/escape.h"
+#include "data/text/jinja/parser.h"
+
+namespace lockstep::jinja {
+namespace {
+
+constexpr int kDeepestCalls = 50;  // macros within macros
+constexpr int64_t kLongestRange = 100'000;
+constexpr size_t kLongestMessage = 400;  // bytes of what a template says
+
+// Names and what they stand for. Blocks of loops and macros have one of their own, of which the one around is seen.
+struct Scope {
+  Scope* around = nullptr;
+  std::vector<std::pair<std::string, Value>> names = {};
+
+  const Value* find(std::string_view name) const {
+    for (const Scope* s = this; s; s = s->around)
+      for (const auto& [key, value] : s->names)
+        if (key == name) return &value;
+    return nullptr;
+  }
+  void put(const std::string& name, Value value) {
+    for (auto& member : names)
+      if (member.first == name) {
+        member.second = std::move(value);
+        return;
+      }
+    names.emplace_back(name, std::move(value));
+  }
+};
+
+enum class Flow : uint8_t { kOn, kBreak, kContinue };
+
+[[noreturn]] void fail(const std::string& what) { throw Failure{what}; }
+
+// Python's strftime, of the formats that C has.
+Value time_text(const Arguments& a, int64_t now) {
+  const Value* format = a.at(0, "format");
+  if (!format || !format->text()) throw Failure{"needs a format"};
+  const auto seconds = static_cast<std::time_t>(now);
+  std::tm parts{};
+  ::localtime_r(&seconds, &parts);
+  char out[256];
+  const size_t size = std::strftime(out, sizeof out, format->text()->bytes.c_str(), &parts);
+  return Text(std::string(out, size));
+}
+
+Value range_of(const Arguments& a) {
+  int64_t bounds[3] = {0, 0, 1};
+  const size_t n = a.positional.size();
+  if (n < 1 || n > 3) throw Failure{"range needs one to three integers"};
+  for (size_t i = 0; i < n; ++i) {
+    const auto w = a.positional[i].whole();
+    if (!w) throw Failure{str("range needs integers, not a ", type_name(a.positional[i]))};
+    bounds[n == 1 ? 1 : i] = *w;
+  }
+  const auto [begin, end, step] = bounds;
+  if (step == 0) throw Failure{"the step of range is 0"};
+  List out{{}, List::Kind::kRange};
+  for (int64_t i = begin; step > 0 ? i < end : i > end;) {
+    if (static_cast<int64_t>(out.items.size()) == kLongestRange)
+      throw Failure{str("range has more than ", kLongestRange, " numbers")};
+    out.items.emplace_back(i);
+    if (__builtin_add_overflow(i, step, &i)) break;
+  }
+  return out;
+}
+
+std::shared_ptr<Dict> dict_of(const Arguments& a) {
+  auto out = std::make_shared<Dict>();
+  if (!a.positional.empty()) {
+    if (!a.positional[0].dict()) throw Failure{"needs names with values, or an object"};
+    out->members = a.positional[0].dict()->members;
+  }
+  for (const auto& [name, value] : a.named) out->put(Text(name), value);
+  return out;
+}
+
+class Interpreter {
+ public:
+  Interpreter(const Node& root, const Values& values, int64_t now, const Limits& limits) : limits_(limits) {
+    globals_.names = {
+        {"raise_exception", Function{"raise_exception",
+                                     [](const Arguments& a) -> Value {
+                                       const Value* what = a.at(0, "message");
+                                       throw Failure{str("the template refuses this conversation: ",
+                                                         what ? lockstep::jinja::to_text(*what).bytes : "")};
+                                     }}},
+        {"strftime_now", Function{"strftime_now", [now](const Arguments& a) { return time_text(a, now); }}},
+        {"namespace", Function{"namespace",
+                               [this](const Arguments& a) {
+                                 namespaces_.push_back(dict_of(a));
+                                 namespaces_.back()->is_namespace = true;
+                                 return Value(namespaces_.back());
+                               }}},
+        {"dict", Function{"dict", [](const Arguments& a) { return Value(dict_of(a)); }}},
+        {"range", Function{"range", range_of}}};
+    for (const auto& [name, value] : values) globals_.put(name, value);
+    top_.around = &globals_;
+    try {
+      run(root.body, top_);
+    } catch (const Failure& failure) {
+      throw Error(ExitCode::kBadData,
+                  str("line ", line_, ": ", escaped(failure.what.substr(0, kLongestMessage), Lines::kEscape)));
+    }
+  }
+  // A namespace may hold itself.
+  ~Interpreter() {
+    for (const auto& one : namespaces_) one->members.clear();
+  }
+  Interpreter(const Interpreter&) = delete;
+
+  Rendered take() { return std::move(rendered_); }
+
+ private:
+  // --- limits
+
+  void step(int64_t n = 1) {
+    if ((steps_ += n) > limits_.steps) fail("the template takes too many steps");
+  }
+  void charge(const Text& text) { step(1 + static_cast<int64_t>(text.size() / 64)); }
+
+  void write(const Text& text) {
+    charge(text);
+    Text& to = captured_ ? *captured_ : rendered_.text;
+    if (static_cast<int64_t>(to.size() + text.size()) > limits_.output)
+      fail(str("the template writes more than ", limits_.output, " bytes"));
+    const size_t begin = to.size();
+    to += text;
+    if (captured_ || message_ == 0 || text.empty()) return;
+    auto& spans = rendered_.messages;
+    if (!spans.empty() && spans.back().message == message_ && spans.back().end == begin) spans.back().end = to.size();
+    else spans.push_back({begin, to.size(), message_});
+  }
+
+  // --- statements
+
+  Flow run(const std::vector<NodePtr>& body, Scope& scope) {
+    for (const NodePtr& node : body)
+      if (const Flow flow = run(*node, scope); flow != Flow::kOn) return flow;
+    return Flow::kOn;
+  }
+
+  // What a body writes, as a value.
+  Text capture(const std::vector<NodePtr>& body, Scope& scope) {
+    Text out;
+    Text* const before = std::exchange(captured_, &out);
+    try {
+      run(body, scope);
+    } catch (...) {
+      captured_ = before;
+      throw;
+    }
+    captured_ = before;
+    return out;
+  }
+
+  Flow run(const Node& n, Scope& scope) {
+    line_ = n.line;
+    step();
+    switch (n.kind) {
+      case Kind::kText: write(*n.value.text()); return Flow::kOn;
+      case Kind::kPrint: {
+        const Value value = eval(*n.parts[0], scope);
+        write(to_text(value));
+        return Flow::kOn;
+      }
+      case Kind::kIf: return run(truth(*n.parts[0], scope) ? n.body : n.other, scope);
+      case Kind::kFor: return loop(n, scope);
+      case Kind::kSet: assign(*n.parts[0], eval(*n.parts[1], scope), scope); return Flow::kOn;
+      case Kind::kSetBlock: {
+        Value value = capture(n.body, scope);
+        if (n.parts.size() > 1) {
+          Scope inner{&scope};
+          inner.put("", value);
+          value = eval(*n.parts[1], inner);
+        }
+        assign(*n.parts[0], value, scope);
+        return Flow::kOn;
+      }
+      case Kind::kFilterBlock: {
+        Scope block{&scope}, inner{&scope};
+        inner.put("", capture(n.body, block));
+        write(to_text(eval(*n.parts[0], inner)));
+        return Flow::kOn;
+      }
+      case Kind::kMacro: scope.put(n.name, macro(n, scope)); return Flow::kOn;
+      case Kind::kGeneration: {
+        Scope inner{&scope};
+        const size_t begin = rendered_.text.size();
+        run(n.body, inner);
+        if (!captured_) rendered_.generations.push_back({begin, rendered_.text.size(), message_});
+        return Flow::kOn;
+      }
+      case Kind::kBreak: return Flow::kBreak;
+      case Kind::kContinue: return Flow::kContinue;
+      default: check(false, "an expression stands where a statement does"); return Flow::kOn;
+    }
+  }
+
+  void assign(const Node& target, const Value& value, Scope& scope) {
+    if (target.kind == Kind::kName) return scope.put(target.name, value);
+    if (target.kind == Kind::kAttribute) {
+      const Value of = eval(*target.parts[0], scope);
+      if (!of.dict() || !of.dict()->is_namespace) fail("only attributes of namespace() can be set");
+      of.dict()->put(Text(target.name), value);
+      return;
+    }
+    const std::vector<Value> items = items_of(value);
+    if (items.size() != target.parts.size())
+      fail(str("gives ", items.size(), " values to ", target.parts.size(), " names"));
+    for (size_t i = 0; i < items.size(); ++i) scope.put(target.parts[i]->name, items[i]);
+  }
+
+  Flow loop(const Node& n, Scope& scope) {
+    const Value list = eval(*n.parts[1], scope);
+    std::vector<Value> items = items_of(list);
+    step(static_cast<int64_t>(items.size()));
+    if (n.parts.size() > 2) {
+      std::vector<Value> kept;
+      for (const Value& item : items) {
+        Scope own{&scope};
+        assign(*n.parts[0], item, own);
+        if (truth(*n.parts[2], own)) kept.push_back(item);
+      }
+      items = std::move(kept);
+    }
+    const char16_t around = message_;
+    auto depth = scope.find("loop");
+    const auto outer = depth && depth->dict() ? depth->dict()->find(std::string_view("depth")) : nullptr;
+    const int64_t deep = outer && outer->integer() ? *outer->integer() + 1 : 1;
+    bool completed = false;  // an iteration came to its end; without one Jinja takes {% else %}
+    const auto changed = std::make_shared<std::optional<Value>>();
+    for (size_t i = 0; i < items.size(); ++i) {
+      Scope own{&scope};
+      step(16);
+      if (const Dict* d = items[i].dict(); d && d->message != 0) message_ = d->message;
+      own.put("loop", loop_state(items, i, deep, changed));
+      assign(*n.parts[0], items[i], own);
+      const Flow flow = run(n.body, own);
+      message_ = around;
+      line_ = n.line;
+      if (flow == Flow::kBreak) break;
+      completed = completed || flow == Flow::kOn;
+    }
+    return completed ? Flow::kOn : run(n.other, scope);
+  }
+
+  static Value loop_state(const std::vector<Value>& items, size_t i, int64_t depth,
+                          const std::shared_ptr<std::optional<Value>>& changed) {
+    auto out = std::make_shared<Dict>();
+    const auto at = static_cast<int64_t>(i), size = static_cast<int64_t>(items.size());
+    const auto none = [](const char* what) { return Value::undefined(str("there is no ", what, " item")); };
+    const auto put = [&](const char* name, Value value) { out->members.emplace_back(Text(name), std::move(value)); };
+    put("index", at + 1), put("index0", at);
+    put("revindex", size - at), put("revindex0", size - at - 1);
+    put("first", i == 0), put("last", at + 1 == size);
+    put("length", size), put("depth", depth), put("depth0", depth - 1);
+    put("previtem", i > 0 ? items[i - 1] : none("previous"));
+    put("nextitem", at + 1 < size ? items[i + 1] : none("next"));
+    put("cycle", Function{"cycle", [i](const Arguments& a) {
+                            if (a.positional.empty()) throw Failure{"needs values"};
+                            return a.positional[i % a.positional.size()];
+                          }});
+    put("changed", Function{"changed", [changed](const Arguments& a) {
+                              const Value now = List{a.positional};
+                              const bool is = !*changed || !equal(**changed, now);
+                              *changed = now;
+                              return Value(is);
+                            }});
+    return out;
+  }
+
+  Value macro(const Node& n, Scope& scope) {
+    if (&scope != &top_) fail("a macro within a loop or a macro is not supported");
+    return Function{n.name, [this, &n](const Arguments& a) -> Value {
+                      if (++calls_ > kDeepestCalls)
+                        throw Failure{str("macros call each other more than ", kDeepestCalls, " deep")};
+                      Scope own{&top_};
+                      if (a.positional.size() > n.names.size())
+                        throw Failure{str("the macro ", n.name, " takes ", n.names.size(), " arguments at most")};
+                      for (const auto& named : a.named)
+                        if (std::find(n.names.begin(), n.names.end(), named.first) == n.names.end())
+                          throw Failure{str("the macro ", n.name, " has no argument '", named.first, "'")};
+                      for (size_t i = 0; i < n.names.size(); ++i) {
+                        const Value* given = a.at(i, n.names[i]);
+                        own.names.emplace_back(
+                            n.names[i], given ? *given
+                                        : i < n.required
+                                            ? Value::undefined(str("parameter '", n.names[i], "' was not provided"))
+                                            : eval(*n.parts[i - n.required], own));
+                      }
+                      Text out = capture(n.body, own);
+                      --calls_;
+                      return out;
+                    }};
+  }
+
+  // --- expressions
+
+  bool truth(const Node& n, Scope& scope) {
+    const Value value = eval(n, scope);
+    return is_true(value);
+  }
+
+  Value eval(const Node& n, Scope& scope) {
+    line_ = n.line;
+    step();
+    switch (n.kind) {
+      case Kind::kConstant: return n.value;
+      case Kind::kName: {
+        const Value* found = scope.find(n.name);
+        return found ? *found : Value::undefined(str("'", n.name, "' is undefined"));
+      }
+      case Kind::kCaptured: return *scope.find("");
+      case Kind::kList:
+      case Kind::kTuple: {
+        List out{{}, n.kind == Kind::kList ? List::Kind::kList : List::Kind::kTuple};
+        for (const NodePtr& part : n.parts) out.items.push_back(eval(*part, scope));
+        return out;
+      }
+      case Kind::kDict: {
+        auto out = std::make_shared<Dict>();
+        for (size_t i = 0; i < n.parts.size(); i += 2) {
+          const Value key = eval(*n.parts[i], scope);
+          out->put(key, eval(*n.parts[i + 1], scope));
+        }
+        return out;
+      }
+      case Kind::kAttribute: {
+        const Value of = eval(*n.parts[0], scope);
+        return attribute_of(of, n.name);
+      }
+      case Kind::kElement: {
+        const Value of = eval(*n.parts[0], scope), index = eval(*n.parts[1], scope);
+        return element_of(of, index);
+      }
+      case Kind::kSlice: {
+        const Value of = eval(*n.parts[0], scope), begin = eval(*n.parts[1], scope), end = eval(*n.parts[2], scope),
+                    by = eval(*n.parts[3], scope);
+        return charged(slice_of(of, begin, end, by));
+      }
+      case Kind::kCall: return call(n, scope);
+      case Kind::kFilter:
+      case Kind::kTest: {
+        Arguments a = arguments(n, scope);
+        a.self = eval(*n.parts[0], scope);
+        charge_input(a);
+        const bool filter = n.kind == Kind::kFilter;
+        const Builtin builtin = filter ? filter_named(n.name) : test_named(n.name);
+        if (!builtin) fail(str("the ", filter ? "filter" : "test", " '", n.name, "' is not supported"));
+        return charged(named(n, [&] { return builtin(a); }));
+      }
+      case Kind::kNot: return !truth(*n.parts[0], scope);
+      case Kind::kNegative:
+      case Kind::kPositive: {
+        const Value of = eval(*n.parts[0], scope);
+        const bool negative = n.kind == Kind::kNegative;
+        if (const auto w = of.whole(); w && *w != std::numeric_limits<int64_t>::min()) return negative ? -*w : *w;
+        if (const double* d = of.real()) return negative ? -*d : *d;
+        fail(str("a ", type_name(of), " has no negative"));
+      }
+      case Kind::kAnd:
+      case Kind::kOr: {
+        Value left = eval(*n.parts[0], scope);
+        const bool is = is_true(left);
+        return is == (n.kind == Kind::kOr) ? left : eval(*n.parts[1], scope);
+      }
+      case Kind::kCompare: {
+        Value left = eval(*n.parts[0], scope);
+        for (size_t i = 0; i < n.names.size(); ++i) {
+          Value right = eval(*n.parts[i + 1], scope);
+          charge_value(left), charge_value(right);
+          if (!holds(n.names[i], left, right)) return false;
+          left = std::move(right);
+        }
+        return true;
+      }
+      case Kind::kBinary: {
+        const Value left = eval(*n.parts[0], scope), right = eval(*n.parts[1], scope);
+        return charged(binary(n.name, left, right));
+      }
+      case Kind::kConcat: {
+        Text out;
+        for (const NodePtr& part : n.parts) out += to_text(eval(*part, scope));
+        return charged(Value(std::move(out)));
+      }
+      case Kind::kChoice:
+        if (truth(*n.parts[1], scope)) return eval(*n.parts[0], scope);
+        return n.parts.size() > 2 ? eval(*n.parts[2], scope) : Value::undefined("the inline if has no else");
+      default: check(false, "a statement stands where an expression does"); return {};
+    }
+  }
+
+  void charge_value(const Value& value) {
+    if (value.text()) charge(*value.text());
+    if (value.list()) step(static_cast<int64_t>(value.list()->items.size()));
+    if (value.dict()) step(static_cast<int64_t>(value.dict()->members.size()));
+  }
+  Value charged(Value value) {
+    if (value.text() && static_cast<int64_t>(value.text()->size()) > limits_.output)
+      fail(str("a text has more than ", limits_.output, " bytes"));
+    charge_value(value);
+    return value;
+  }
+  void charge_input(const Arguments& a) {
+    charge_value(a.self);
+    for (const Value& v : a.positional) charge_value(v);
+  }
+
+  static bool holds(const std::string& op, const Value& a, const Value& b) {
+    if (op == "==") return equal(a, b);
+    if (op == "!=") return !equal(a, b);
+    if (op == "in") return contains(b, a);
+    if (op == "not in") return !contains(b, a);
+    const int order = compare(a, b);
+    return op == "<" ? order < 0 : op == "<=" ? order <= 0 : op == ">" ? order > 0 : order >= 0;
+  }
+
+  // A value that is repeated n times.
+  static Value repeated(const Value& of, int64_t n, int64_t most) {
+    const auto size = static_cast<int64_t>(of.text() ? of.text()->size() : of.list()->items.size());
+    n = std::max<int64_t>(n, 0);
+    if (size > 0 && n > most / size) throw Failure{"a text or a list is repeated too often"};
+    if (of.text()) {
+      Text out;
+      for (int64_t i = 0; i < n; ++i) out += *of.text();
+      return out;
+    }
+    List out{{}, of.list()->kind};
+    for (int64_t i = 0; i < n; ++i) out.items.insert(out.items.end(), of.list()->items.begin(), of.list()->items.end());
+    return out;
+  }
+
+  static double power_of(double x, double y) { return std::pow(x, y); }
+
+  static Value binary(const std::string& op, const Value& a, const Value& b) {
+    for (const Value* v : {&a, &b})
+      if (v->undefined()) throw Failure{v->undefined()->why};
+    const auto x = a.whole(), y = b.whole();
+    if (op == "+" && a.text() && b.text()) return sum_of(*a.text(), *b.text());
+    if (op == "+" && a.list() && b.list() && a.list()->kind == b.list()->kind && a.list()->kind <= List::Kind::kTuple) {
+      List out = *a.list();
+      out.items.insert(out.items.end(), b.list()->items.begin(), b.list()->items.end());
+      return out;
+    }
+    constexpr int64_t kMostBytes = 1 << 24, kMostItems = 1 << 20;
+    const auto repeats = [](const Value& v) { return v.text() || (v.list() && v.list()->kind <= List::Kind::kTuple); };
+    if (op == "*" && repeats(a) && y) return repeated(a, *y, a.text() ? kMostBytes : kMostItems);
+    if (op == "*" && repeats(b) && x) return repeated(b, *x, b.text() ? kMostBytes : kMostItems);
+    if (op == "%" && a.text()) {
+      const bool several = b.list() && b.list()->kind == List::Kind::kTuple;
+      return percent_formatted(*a.text(), several ? b.list()->items : std::vector<Value>{b});
+    }
+    const auto p = a.number(), q = b.number();
+    if (!p || !q) throw Failure{str("'", op, "' of a ", type_name(a), " and a ", type_name(b), " means nothing")};
+    const bool divides = op == "/" || op == "//" || op == "%";
+    if (divides && *q == 0) throw Failure{"divides by 0"};
+    if (x && y && op != "/") {
+      int64_t out = 0;
+      bool over = false;
+      if (op == "+") over = __builtin_add_overflow(*x, *y, &out);
+      else if (op == "-") over = __builtin_sub_overflow(*x, *y, &out);
+      else if (op == "*") over = __builtin_mul_overflow(*x, *y, &out);
+      else if (op == "**" && *y < 0) return power_of(*p, *q);
+      else if (op == "**") {
+        out = 1;
+        if (*x == 0 || *x == 1) out = *y == 0 ? 1 : *x;
+        else if (*x == -1) out = *y % 2 == 0 ? 1 : -1;
+        else
+          for (int64_t i = 0; i < *y && !over; ++i) over = __builtin_mul_overflow(out, *x, &out);
+      } else {
+        over = *y == -1 && *x == std::numeric_limits<int64_t>::min();
+        if (!over) {
+          const int64_t quotient = *x / *y - ((*x % *y != 0 && (*x < 0) != (*y < 0)) ? 1 : 0);
+          out = op == "//" ? quotient : *x - quotient * *y;
+        }
+      }
+      if (over) throw Failure{"an integer is too large"};
+      return out;
+    }
+    if (op == "+") return *p + *q;
+    if (op == "-") return *p - *q;
+    if (op == "*") return *p * *q;
+    if (op == "/") return *p / *q;
+    if (op == "//") return std::floor(*p / *q);
+    if (op == "**") return power_of(*p, *q);
+    const double rest = std::fmod(*p, *q);
+    return rest != 0 && (rest < 0) != (*q < 0) ? rest + *q : rest;
+  }
+
+  Arguments arguments(const Node& n, Scope& scope) {
+    Arguments out;
+    const size_t first_named = n.parts.size() - n.names.size();
+    for (size_t i = 1; i < n.parts.size(); ++i) {
+      if (n.parts[i]->kind == Kind::kSpread) {
+        for (Value& v : items_of(eval(*n.parts[i]->parts[0], scope))) out.positional.push_back(std::move(v));
+        continue;
+      }
+      Value value = eval(*n.parts[i], scope);
+      if (i < first_named) out.positional.push_back(std::move(value));
+      else out.named.emplace_back(n.names[i - first_named], std::move(value));
+    }
+    return out;
+  }
+
+  // An error names the filter or the test.
+  template <class Do>
+  Value named(const Node& n, Do act) {
+    try {
+      return act();
+    } catch (const Failure& failure) {
+      throw Failure{str(n.kind == Kind::kFilter ? "the filter '" : "the test '", n.name, "': ", failure.what)};
+    }
+  }
+
+  Value call(const Node& n, Scope& scope) {
+    const Value of = eval(*n.parts[0], scope);
+    const Arguments a = arguments(n, scope);
+    charge_input(a);
+    if (of.undefined()) fail(of.undefined()->why);
+    if (!of.function()) fail(str("a ", type_name(of), " cannot be called"));
+    return charged(of.function()->call(a));
+  }
+
+  const Limits limits_;
+  int64_t steps_ = 0;
+  int line_ = 1, calls_ = 0;
+  char16_t message_ = 0;      // the one that the loop around is at
+  Text* captured_ = nullptr;  // where texts go that are a value
+  Scope globals_, top_;
+  Rendered rendered_;
+  std::vector<std::shared_ptr<Dict>> namespaces_;
+};
+
+}  // namespace
+
+Template::Template(const std::string& source) {
+  Parsed parsed = parse(source);
+  root_ = std::move(parsed.root);
+  names_ = std::move(parsed.names);
+  marks_generations_ = parsed.marks_generations;
+}
+
+Template::~Template() = default;
+Template::Template(Template&&) noexcept = default;
+
+Rendered Template::render(const Values& values, int64_t now, const Limits& limits) const {
+  return Interpreter(*root_, values, now, limits).take();
+}
+
+bool Template::mentions(std::string_view name) const {
+  return std::find(names_.begin(), names_.end(), name) != names_.end();
+}
+
+}  // namespace lockstep::jinja

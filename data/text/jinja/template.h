@@ -1,0 +1,61 @@
+// Template: a chat template in the language of Jinja, as far as chat templates use it, rendered as transformers renders
+// it (its sandboxed environment with trim_blocks, lstrip_blocks and loop controls; transformers 5.24, Jinja 3.1). It
+// reads nothing but its values. A plain value that threads may share; rendering holds nothing between two calls.
+//
+// Known: for (with else and if), if, set (also as a block), macro, filter, break, continue, raw, generation; all
+// expressions; the filters, tests and methods of builtins.cpp; namespace, dict, range, raise_exception, strftime_now.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "data/text/jinja/value.h"
+
+namespace lockstep::jinja {
+
+struct Node;
+
+// Bytes [begin, end) of a rendered text.
+struct Span {
+  size_t begin = 0, end = 0;
+  char16_t message = 0;  // 1 + the index of the message that the loop around it was at; 0: of none
+};
+
+struct Rendered {
+  Text text;
+  std::vector<Span> messages;  // what loops over messages wrote, in order; parts of one message may follow each other
+  std::vector<Span> generations;  // what stands within {% generation %}
+};
+
+// What a rendering may take: a template that wants more is refused.
+struct Limits {
+  int64_t steps = 5'000'000;  // of the interpreter; texts cost one for each 64 bytes, a turn of a loop 16
+  int64_t output = 64 << 20;  // bytes
+};
+
+using Values = std::vector<std::pair<std::string, Value>>;
+
+class Template {
+ public:
+  // Throws ExitCode::kBadData naming the line of what is wrong or not supported.
+  explicit Template(const std::string& source);
+  ~Template();
+  Template(Template&&) noexcept;
+
+  // now: seconds since 1970, of strftime_now, in local time. Throws ExitCode::kBadData naming the line where a value
+  // cannot do what is asked of it, where the template calls raise_exception, and where a limit is exceeded.
+  Rendered render(const Values& values, int64_t now, const Limits& limits = {}) const;
+  bool mentions(std::string_view name) const;  // whether it has a name, an attribute or a text literal like this
+  bool marks_generations() const { return marks_generations_; }
+
+ private:
+  std::unique_ptr<const Node> root_;
+  std::vector<std::string> names_;
+  bool marks_generations_ = false;
+};
+
+}  // namespace lockstep::jinja

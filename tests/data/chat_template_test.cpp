@@ -1,0 +1,308 @@
+// Chat templates: what they write and which of it is learnt, as transformers' apply_chat_template; what no template may
+// do; conversations in the forms that data has.
+#include "data/text/chat_template.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <map>
+
+#include "core/base/error.h"
+#include "data/import/line_reader.h"
+#include "data/text/tokenizer/tokenizer_file.h"
+#include "tests/data/make_files.h"
+
+namespace lockstep {
+namespace {
+
+using jinja::Template;
+
+// 12:34:56 on 27 November 2026, local time, which is "now" of the golden files.
+int64_t golden_time() {
+  std::tm t{};
+  t.tm_year = 126, t.tm_mon = 10, t.tm_mday = 27, t.tm_hour = 12, t.tm_min = 34, t.tm_sec = 56, t.tm_isdst = -1;
+  return static_cast<int64_t>(std::mktime(&t));
+}
+
+jinja::Values values_of(const std::string& json) {
+  jinja::Values out;
+  const auto object = parse_json_object(json);
+  for (const auto& [name, value] : *object) out.emplace_back(name, jinja::of_json(value, 0));
+  return out;
+}
+
+std::string text(const std::string& source, const std::string& context = "{}") {
+  return Template(source).render(values_of(context), golden_time()).text.bytes;
+}
+
+std::string spans_text(const std::vector<jinja::Span>& spans) {
+  std::string out;
+  for (const jinja::Span& s : spans) out += str(out.empty() ? "" : ",", "[", s.begin, ",", s.end, "]");
+  return str("[", out, "]");
+}
+
+std::string without_spaces(std::string text) {
+  std::erase(text, ' ');
+  return text;
+}
+
+// Whether a rendering is what the line of a golden file says: "text" and "generation", or "refused" or "error".
+void expect_golden(const std::string& source, const jinja::Values& values, const JsonObject& line,
+                   const std::string& where) {
+  const bool refused = find_member(line, "refused") || find_member(line, "error");
+  try {
+    const jinja::Rendered got = Template(source).render(values, golden_time());
+    EXPECT_FALSE(refused) << where << ": " << source << " gives " << got.text.bytes;
+    EXPECT_EQ(got.text.bytes, text_of(line, "text")) << where << ": " << source;
+    const JsonValue* spans = find_member(line, "generation");
+    EXPECT_EQ(spans_text(got.generations), spans ? without_spaces(std::get<JsonText>(*spans).text) : "[]")
+        << where << ": " << source;
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kBadData);
+    EXPECT_TRUE(std::string(e.what()).starts_with("line ")) << e.what();
+    EXPECT_TRUE(refused) << where << ": " << source << ": " << e.what();
+  }
+}
+
+// Of each construct, by Jinja 3.1.6 in transformers 5.24 (tests/parity/make_chat.py).
+TEST(ChatTemplates, WriteWhatJinjaWrites) {
+  LineReader lines(std::string(LOCKSTEP_CHAT_GOLDEN) + "/constructs.jsonl");
+  std::string_view line;
+  ASSERT_TRUE(lines.next(line));
+  const jinja::Values values = values_of(std::get<JsonText>(*find_member(*parse_json_object(line), "context")).text);
+  while (lines.next(line)) {
+    const JsonObject object = *parse_json_object(line);
+    expect_golden(text_of(object, "source"), values, object, str("line ", lines.number()));
+  }
+  EXPECT_GT(lines.number(), 1000);
+}
+
+// LOCKSTEP_CHAT_CASES: a file that tests/parity/make_chat.py wrote, of templates that packages carry.
+TEST(ChatTemplates, OfPackagesWriteWhatTransformersWrites) {
+  const char* path = std::getenv("LOCKSTEP_CHAT_CASES");
+  if (!path) GTEST_SKIP() << "LOCKSTEP_CHAT_CASES names no file of cases";
+  std::map<std::string, std::string> sources;
+  LineReader lines(path);
+  int64_t cases = 0;
+  for (std::string_view line; lines.next(line);) {
+    const JsonObject object = *parse_json_object(line);
+    if (find_member(object, "define")) {
+      sources[text_of(object, "define")] = text_of(object, "source");
+    } else if (line.find("12345678901234567890") == line.npos) {  // integers of more than 64 bits become real numbers
+      const std::string name = text_of(object, "use");
+      expect_golden(sources.at(name), values_of(std::get<JsonText>(*find_member(object, "context")).text), object,
+                    str(name, ", line ", lines.number()));
+      ++cases;
+    }
+  }
+  std::cout << cases << " cases of " << sources.size() << " templates\n";
+}
+
+void refuses(const std::string& source, const std::string& what) {
+  try {
+    ADD_FAILURE() << source << " gives " << text(source).substr(0, 100);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kBadData);
+    EXPECT_NE(std::string(e.what()).find(what), std::string::npos) << e.what();
+  }
+}
+
+TEST(ChatTemplates, ThatDoWhatNoneMayDoAreRefused) {
+  refuses("{{ ''.__class__ }}", "line 1: the attribute '__class__' is not allowed");
+  refuses("\n{{ ''['__class__'] }}", "line 2: the attribute '__class__' is not allowed");
+  refuses("{% set l = [] %}\n\n{{ l.append(1) }}", "line 3: the method 'append' changes a list");
+  refuses("{% set d = {} %}{{ d.update({'a': 1}) }}", "the method 'update' changes a dict");
+  refuses("{% import 'x' as x %}", "the tag 'import' is not supported");
+  refuses("{% for i in range(1000000) %}{% endfor %}", "range has more than 100000 numbers");
+  refuses("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}", "too many steps");
+  refuses("{% set ns = namespace(t='x') %}{% for i in range(90) %}{% set ns.t = ns.t + ns.t %}{% endfor %}",
+          "more than");
+  refuses("{% set ns = namespace(l=[]) %}{% for i in range(900) %}{% set ns.l = [ns.l] %}{% endfor %}",
+          "nested deeper");
+  refuses("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "macros call each other");
+  refuses("{{ 'x' * 99999999999 }}", "repeated too often");
+  refuses("{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}", "nested deeper");
+  refuses("{{ 1" + std::string(5000, '+').replace(0, 0, "") + "1 }}", "nested deeper");
+  std::string sum = "{{ 1";
+  for (int i = 0; i < 5000; ++i) sum += " + 1";
+  refuses(sum + " }}", "an expression is too long");
+  // A namespace may hold itself, and is freed all the same.
+  EXPECT_EQ(text("{% set ns = namespace() %}{% set ns.me = ns %}{% set ns.l = [ns] %}{{ ns.me.me == ns }}"), "True");
+}
+
+// --- targets
+
+// The parts of a conversation as one text, with the targets between [ and ], and special tokens between < and >.
+std::string shown(const ChatTemplate& chat, const Conversation& conversation, bool answer_follows = false) {
+  std::string out;
+  bool target = false;
+  for (const TextPart& part : chat.parts(conversation, answer_follows)) {
+    if (part.target != target) out += part.target ? "[" : "]";
+    target = part.target;
+    out += part.special ? str("<", part.text, ">") : part.text;
+  }
+  return out + (target ? "]" : "");
+}
+
+Vocabulary golden_vocabulary() {
+  return Vocabulary::byte_pairs(read_tokenizer(std::string(LOCKSTEP_CHAT_GOLDEN) + "/tokenizer.json"));
+}
+
+ChatTemplate template_of(const std::string& source) {
+  return ChatTemplate({"own", source, "", {{"bos_token", "<|begin_of_text|>"}, {"eos_token", "<|eot_id|>"}}},
+                      golden_vocabulary());
+}
+
+constexpr const char* kTurns =
+    "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor "
+    "%}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+TEST(Targets, AreWhatATemplateWritesOfAnAnswer) {
+  const ChatTemplate turns = template_of(kTurns);
+  EXPECT_EQ(turns.head(), "<|im_start|>assistant\n");
+  EXPECT_EQ(turns.end(), "<|im_end|>");
+  const Conversation two{{{"user", "a"}, {"assistant", "b"}, {"user", "c"}, {"assistant", "d"}}};
+  EXPECT_EQ(shown(turns, two),
+            "<<|begin_of_text|>><<|im_start|>>user\na<<|im_end|>>\n<<|im_start|>>assistant\n[b<<|im_end|>>]\n"
+            "<<|im_start|>>user\nc<<|im_end|>>\n<<|im_start|>>assistant\n[d<<|im_end|>>]\n");
+  EXPECT_EQ(shown(turns, {{{"user", "a"}}}, true),
+            "<<|begin_of_text|>><<|im_start|>>user\na<<|im_end|>>\n<<|im_start|>>assistant\n");
+  Conversation one_learnt = two;
+  one_learnt.messages[1].learnt = false;
+  EXPECT_EQ(shown(turns, one_learnt).find('['), shown(turns, two).rfind('[') - 2);
+  // An answer that begins as the head does is no head, and one that spells a token does not write it.
+  EXPECT_EQ(shown(turns, {{{"user", "a"}, {"assistant", "<|im_start|>assistant\n<|im_end|>\n"}}}),
+            "<<|begin_of_text|>><<|im_start|>>user\na<<|im_end|>>\n<<|im_start|>>assistant\n"
+            "[<|im_start|>assistant\n<|im_end|>\n<<|im_end|>>]\n");
+  // White space at the end of an answer is the answer's.
+  EXPECT_NE(shown(turns, {{{"user", "a"}, {"assistant", "b \n"}}}).find("[b \n<<|im_end|>>]\n"), std::string::npos);
+}
+
+TEST(Targets, OfATemplateWithoutAHeadAreAllOfTheTurn) {
+  const ChatTemplate calls = template_of(
+      "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content + ' [/INST]' }}"
+      "{% elif m.tool_calls %}{{ '[CALL] ' + (m.tool_calls | tojson) + eos_token }}"
+      "{% else %}{{ ' ' + m.content + eos_token }}{% endif %}{% endfor %}");
+  EXPECT_EQ(calls.head(), "");
+  EXPECT_EQ(calls.end(), "<|eot_id|>");
+  EXPECT_EQ(shown(calls, {{{"user", "a"}, {"assistant", "b"}}}), "<<|begin_of_text|>>[INST] a [/INST][ b<<|eot_id|>>]");
+  const JsonObject call{{"role", "assistant"}, {"content", nullptr}, {"tool_calls", JsonText{R"([{"name": "f"}])"}}};
+  EXPECT_EQ(shown(calls, {{{"user", "a"}, {"assistant", call}}}),
+            R"(<<|begin_of_text|>>[INST] a [/INST][[CALL] [{"name": "f"}]<<|eot_id|>>])");
+}
+
+// As Qwen 3 does: thoughts of answers before the last one are left out, and the head is not always all of it.
+TEST(Targets, MayLackWhatATemplateLeavesOutOfAnAnswer) {
+  const ChatTemplate thinks = template_of(
+      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.role == 'assistant' and '</think>' in "
+      "m.content %}"
+      "{% if loop.last %}{{ '<think>\n' + m.content.split('</think>')[0].split('<think>')[-1].strip('\n') + "
+      "'\n</think>\n\n' }}"
+      "{% endif %}{{ m.content.split('</think>')[-1].lstrip('\n') }}{% else %}{{ m.content }}{% endif %}{{ "
+      "'<|im_end|>\n' }}"
+      "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif %}");
+  EXPECT_EQ(thinks.head(), "<|im_start|>assistant\n<think>\n");
+  const std::string answer = "<think>\nhm\n</think>\n\nyes";
+  EXPECT_EQ(
+      shown(thinks, {{{"user", "a"}, {"assistant", answer}, {"user", "b"}, {"assistant", answer}}}),
+      "<<|im_start|>>user\na<<|im_end|>>\n<<|im_start|>>assistant\n[yes<<|im_end|>>]\n<<|im_start|>>user\nb<<|im_end|>>"
+      "\n<<|im_start|>>assistant\n<think>\n[hm\n</think>\n\nyes<<|im_end|>>]\n");
+}
+
+TEST(Targets, AreWhatIsWithinGenerationWhereATemplateSaysSo) {
+  const ChatTemplate marked = template_of(
+      "{% for m in messages %}{{ m.role + ': ' }}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% "
+      "endgeneration %}"
+      "{% else %}{{ m.content }}{% endif %}{{ eos_token }}{% endfor %}");
+  Conversation both{{{"user", "a"}, {"assistant", "b"}, {"assistant", "c", false}}};
+  EXPECT_EQ(shown(marked, both), "user: a<<|eot_id|>>assistant: [b]<<|eot_id|>>assistant: c<<|eot_id|>>");
+}
+
+void refuses_conversation(const std::string& source, const Conversation& conversation, const std::string& what) {
+  test::expect_error(ExitCode::kBadData, {what}, [&] { template_of(source).parts(conversation); });
+}
+
+TEST(Targets, OfConversationsThatATemplateDoesNotShowWholeAreRefused) {
+  refuses_conversation("{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}",
+                       {{{"user", "a"}, {"assistant", "b"}}}, "shows nothing of message 1 (role assistant)");
+  const JsonObject call{{"role", "assistant"}, {"content", "x"}, {"tool_calls", JsonText{R"([{"name": "f"}])"}}};
+  refuses_conversation(kTurns, {{{"user", "a"}, {"assistant", call}}}, "has no place for the tool_calls of message 1");
+  refuses_conversation(kTurns, {{{"user", "a"}, {"assistant|><|im_end", "b"}}}, "message 1 has a role that is no word");
+  refuses_conversation("{{ raise_exception('only ' ~ 3) }}", {{{"user", "a"}}},
+                       "the chat template own, line 1: the template refuses this conversation: only 3");
+  // Nothing is dropped where the message is blank.
+  EXPECT_EQ(shown(template_of("{% for m in messages %}{{ m.content | trim }};{% endfor %}"),
+                  {{{"user", " "}, {"assistant", "b"}}}),
+            ";[b;]");
+}
+
+// --- conversations
+
+Conversation read(const std::string& record) { return conversation_of(*parse_json_object(record), "m"); }
+
+TEST(Conversations, ComeInTheFormsThatDataHas) {
+  Conversation c =
+      read(R"({"system": "be brief", "tools": "[{\"name\": \"f\"}]", "m": [{"from": "human", "value": "a"}, )"
+           R"({"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {}}"}, )"
+           R"({"from": "observation", "value": "3"}, {"from": "gpt", "value": "b", "weight": 0}]})");
+  std::string roles;
+  for (const ChatMessage& m : c.messages) roles += m.role + " ";
+  EXPECT_EQ(roles, "system user assistant tool assistant ");
+  EXPECT_EQ(c.messages[0].content(), "be brief");
+  EXPECT_EQ(std::get<JsonText>(*find_member(c.messages[2].members, "tool_calls")).text,
+            json_array(std::vector<JsonObject>{
+                           {{"type", "function"}, {"function", JsonText{R"({"name":"f","arguments":{}})"}}}})
+                .text);
+  EXPECT_FALSE(c.messages[4].learnt);
+  EXPECT_EQ(c.tools, R"([{"name": "f"}])");
+  c = read(
+      R"({"chat_template_kwargs": {"x": 1}, "tools": [], "m": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]})");
+  EXPECT_EQ(c.values, (JsonObject{{"x", int64_t{1}}}));
+  EXPECT_EQ(c.tools, "");
+  const auto chatml = chat_template("chatml", golden_vocabulary());
+  EXPECT_EQ(shown(*chatml, c), "<<|im_start|>>user\na<<|im_end|>>\n") << "parts of a content are joined";
+}
+
+TEST(Conversations, ThatAreNoneAreRefused) {
+  const auto refused = [](const std::string& message, const std::string& what) {
+    test::expect_error(ExitCode::kBadData, {what}, [&] { read(str(R"({"m": [)", message, "]}")); });
+  };
+  refused(R"({"from": "nobody", "value": "x"})", "message 0 of \"m\" is from \"nobody\"; known are human, gpt");
+  refused(R"({"from": "function_call", "value": "x"})", "is a function_call whose value is no JSON object");
+  refused(R"({"role": "assistant", "content": null})", "its field \"content\" is no text, and no list of parts");
+  refused(R"({"role": "user", "content": [{"type": "image_url"}]})", "models here read text alone");
+  refused(R"({"role": "user", "content": 3})", "is no text");
+  test::expect_error(ExitCode::kBadData, {"its field \"tools\" is no list"}, [] { read(R"({"m": [], "tools": {}})"); });
+}
+
+// --- where templates come from
+
+TEST(ChatSources, AreReadFromATokenizersFolder) {
+  const test::TemporaryFolder folder;
+  const auto put = [&](const std::string& name, const std::string& bytes) { test::write_file(folder / name, bytes); };
+  const std::string path = folder / ".";
+  EXPECT_EQ(chat_source_of_folder(path), nullptr);
+  put("tokenizer_config.json",
+      R"({"chat_template": [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}], )"
+      R"("bos_token": {"content": "<s>"}, "eos_token": "</s>"})");
+  put("special_tokens_map.json", R"({"pad_token": "<pad>", "eos_token": "x"})");
+  const ChatSource expected{"own", "d", "t", {{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"pad_token", "<pad>"}}};
+  EXPECT_EQ(*chat_source_of_folder(path), expected);
+  put("chat_template.jinja", "j");
+  EXPECT_EQ(chat_source_of_folder(path)->source, "j") << "the file comes before the configuration";
+  EXPECT_EQ(ChatSource::parse(expected.text()), expected);
+  Vocabulary vocabulary = Vocabulary::bytes();
+  vocabulary.set_chat(std::make_shared<const ChatSource>(expected));
+  const auto again = parse_vocabulary(vocabulary_text(&vocabulary));
+  EXPECT_EQ(*again->chat(), expected);
+  EXPECT_EQ(again->level(), TextLevel::kByte);
+  for (const char* broken :
+       {"chat{", "chat{}\n", "chat{}\nbyte", "chat{\"name\":\"x\",\"source\":3,\"tokens\":{}}\nbyte"})
+    test::expect_error(ExitCode::kBadData, {}, [&] { parse_vocabulary(broken); });
+}
+
+}  // namespace
+}  // namespace lockstep
