@@ -151,6 +151,20 @@ ChatSource ChatSource::parse(const std::string& text) {
   return out;
 }
 
+SpecialTokens special_tokens_of_folder(const std::string& folder) {
+  const std::string config = folder + "/tokenizer_config.json", map = folder + "/special_tokens_map.json";
+  const JsonObject settings = is_file(config) ? object_in(config) : JsonObject();
+  const JsonObject others = is_file(map) ? object_in(map) : JsonObject();
+  SpecialTokens out;
+  for (const char* name :
+       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    std::string token = token_text(settings, name);
+    if (token.empty()) token = token_text(others, name);
+    if (!token.empty()) out.emplace_back(name, token);
+  }
+  return out;
+}
+
 std::shared_ptr<const ChatSource> chat_source_of_folder(const std::string& folder) {
   ChatSource out{"own", ""};
   const std::string config = folder + "/tokenizer_config.json", file = folder + "/chat_template.jinja",
@@ -163,14 +177,7 @@ std::shared_ptr<const ChatSource> chat_source_of_folder(const std::string& folde
     require(first_invalid(*text, TextEncoding::kUtf8) < 0, ExitCode::kBadData, folder,
             ": its chat template holds bytes that are no UTF-8");
   if (out.source.empty()) return nullptr;
-  const std::string map = folder + "/special_tokens_map.json";
-  const JsonObject others = is_file(map) ? object_in(map) : JsonObject();
-  for (const char* name :
-       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
-    std::string token = token_text(settings, name);
-    if (token.empty()) token = token_text(others, name);
-    if (!token.empty()) out.tokens.emplace_back(name, token);
-  }
+  out.tokens = special_tokens_of_folder(folder);
   return std::make_shared<const ChatSource>(std::move(out));
 }
 

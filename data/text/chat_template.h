@@ -28,6 +28,10 @@ struct ChatSource {
   std::string text() const;                          // JSON on one line
   static ChatSource parse(const std::string& text);  // throws ExitCode::kBadData
 };
+// The texts of a tokenizer's bos_token, eos_token and the like, by tokenizer_config.json or special_tokens_map.json of
+// its folder. Throws ExitCode::kBadData naming a file that is no JSON object.
+using SpecialTokens = std::vector<std::pair<std::string, std::string>>;
+SpecialTokens special_tokens_of_folder(const std::string& folder);
 // Of a folder with a tokenizer: chat_template.jinja, or the chat_template of tokenizer_config.json; null where it has
 // neither. Throws ExitCode::kBadData naming a file that is not what it should be.
 std::shared_ptr<const ChatSource> chat_source_of_folder(const std::string& folder);

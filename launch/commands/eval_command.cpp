@@ -6,6 +6,7 @@
 #include "launch/artifacts/open_whole.h"
 #include "launch/commands/chosen_checkpoint.h"
 #include "launch/commands/commands.h"
+#include "launch/commands/eval_tasks.h"
 #include "launch/commands/job.h"
 #include "launch/config/run_data.h"
 #include "launch/training/build_model.h"
@@ -115,12 +116,16 @@ std::shared_ptr<const LikeData> data_to_fit(const App& app, const Checkpoint& c,
 
 std::vector<Command> eval_forms() {
   return {
-      {"eval", "eval RUN [key.path=value ...] [--on PART] [--best | --at STEP] [--ranks N] [--ema] [--confusion FILE]",
+      {"eval",
+       "eval RUN [key.path=value ...] [--on PART] [--best | --at STEP] [--ranks N] [--ema] [--confusion FILE] "
+       "[--task FILE.yaml,... [--to FILE.jsonl] [--force]]",
        "Measures the loss of RUN, a run directory (its newest checkpoint) or a checkpoint, and prints "
        "it as one JSON object.\n"
        "The configuration is the run's; key.path=value overrides a key, such as data.path, or "
        "data.context with a shorter one. Other data than the run's is fitted to it by name: it gets the\n"
-       "run's normalisation, numbers of classes and columns; what the run does not have is refused.",
+       "run's normalisation, numbers of classes and columns; what the run does not have is refused.\n"
+       "With --task RUN may also be a folder of transformers: the model is scored on the task's documents, as\n"
+       "lm-evaluation-harness does.",
        with_choice_of_checkpoint(
            {{"on",
              "part of the data: validation, train (in order, from its first sample), or all; default: all of a file "
@@ -132,14 +137,24 @@ std::vector<Command> eval_forms() {
              "write how often each label was predicted as each class to a CSV file, a row for each label; FILE.png: "
              "as a picture, by shares of each row",
              "FILE", ""},
+            {"task",
+             "files of tasks of lm-evaluation-harness, on which the model is scored in the place of its data; a JSON "
+             "object for each",
+             "FILE.yaml,...", ""},
+            {"to", "of --task: a line of JSON for each document; one that was cut short goes on from there",
+             "FILE.jsonl", ""},
+            {"force", "of --to: replace an existing file"},
             {"ema", "with the averages of the parameters (optim.ema)"},
             {"json", "no effect: the result is always one JSON object"}}),
        1}};
 }
 
 int eval_command(const App& app, const std::vector<std::string>& given) {
-  const Arguments arguments = parse_arguments(eval_forms(), given);
+  Arguments arguments = parse_arguments(eval_forms(), given);
   if (arguments.help) return 0;
+  if (!arguments.text("task").empty()) return eval_tasks(app, arguments);
+  require(arguments.text("to").empty() && !arguments.has("force"), ExitCode::kUsage,
+          "lockstep eval: --to and --force are for --task");
   const std::string run = chosen_checkpoint(arguments);
   // The configuration is needed before the ranks start; then the ranks verify the checkpoint together.
   const Checkpoint newest = open_newest(run, false);

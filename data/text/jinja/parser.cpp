@@ -47,7 +47,7 @@ bool is_name_begin(char c) {
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // All line ends as \n, and without one at the end.
-std::string with_plain_line_ends(std::string_view source) {
+std::string with_plain_line_ends(std::string_view source, bool trims) {
   std::string out;
   for (size_t i = 0; i < source.size(); ++i) {
     if (source[i] == '\r') {
@@ -57,13 +57,13 @@ std::string with_plain_line_ends(std::string_view source) {
       out += source[i];
     }
   }
-  if (out.ends_with('\n')) out.pop_back();
+  if (trims && out.ends_with('\n')) out.pop_back();
   return out;
 }
 
 class Lexer {
  public:
-  explicit Lexer(std::string_view source) : source_(with_plain_line_ends(source)) {}
+  Lexer(std::string_view source, bool trims) : source_(with_plain_line_ends(source, trims)), trims_(trims) {}
 
   std::vector<Token> run() {
     while (at_ < source_.size()) text();
@@ -99,7 +99,7 @@ class Lexer {
     const char sign = tag && open + 2 < source_.size() ? source_[open + 2] : '\0';
     if (tag && sign == '-') {
       text = stripped(Text(text), nullptr, Sides::kRight).bytes;
-    } else if (tag && sort != '{' && sign != '+') {  // lstrip_blocks
+    } else if (tag && trims_ && sort != '{' && sign != '+') {  // lstrip_blocks
       const size_t line = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
       if ((line > 0 || line_starts_) && stripped(Text(text.substr(line)), nullptr, Sides::kBoth).empty())
         text.resize(line);
@@ -123,7 +123,7 @@ class Lexer {
       const size_t before = at_;
       skip_spaces();
       line_starts_ = at_ > before && source_[at_ - 1] == '\n';
-    } else if (block && sign != '+' && at_ < source_.size() && source_[at_] == '\n') {
+    } else if (block && trims_ && sign != '+' && at_ < source_.size() && source_[at_] == '\n') {
       skip_to(at_ + 1);
       line_starts_ = true;
     }
@@ -174,7 +174,7 @@ class Lexer {
       std::string text = source_.substr(at_, open - at_);
       if (sign == '-') {
         text = stripped(Text(text), nullptr, Sides::kRight).bytes;
-      } else if (sign != '+') {
+      } else if (trims_ && sign != '+') {
         const size_t line = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
         if ((line > 0 || line_starts_) && stripped(Text(text.substr(line)), nullptr, Sides::kBoth).empty())
           text.resize(line);
@@ -313,6 +313,7 @@ class Lexer {
   }
 
   const std::string source_;
+  const bool trims_;
   size_t at_ = 0;
   int line_ = 1;
   bool line_starts_ = true;  // the text that comes next is at the beginning of a line
@@ -894,12 +895,12 @@ class Parser {
 
 }  // namespace
 
-Parsed parse(std::string_view source) {
+Parsed parse(std::string_view source, const Reading& how) {
   require(source.size() <= kLargestSource, ExitCode::kBadData, "a chat template has ", kLargestSource >> 20,
           " MiB at most");
   const int64_t invalid = first_invalid(source, TextEncoding::kUtf8);
   require(invalid < 0, ExitCode::kBadData, "byte ", invalid, " is no UTF-8");
-  return Parser(Lexer(source).run()).run();
+  return Parser(Lexer(source, how.trims).run()).run();
 }
 
 }  // namespace lockstep::jinja

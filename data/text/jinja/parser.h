@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/text/jinja/value.h"
+#include "data/text/jinja/template.h"
 
 namespace lockstep::jinja {
 
@@ -71,6 +71,6 @@ struct Parsed {
   bool marks_generations = false;
 };
 // Throws ExitCode::kBadData naming the line.
-Parsed parse(std::string_view source);
+Parsed parse(std::string_view source, const Reading& how = {});
 
 }  // namespace lockstep::jinja

@@ -86,7 +86,8 @@ std::shared_ptr<Dict> dict_of(const Arguments& a) {
 
 class Interpreter {
  public:
-  Interpreter(const Node& root, const Values& values, int64_t now, const Limits& limits) : limits_(limits) {
+  Interpreter(const Node& root, const Values& values, int64_t now, const Limits& limits, bool strict)
+      : limits_(limits), strict_(strict) {
     globals_.names = {
         {"raise_exception", Function{"raise_exception",
                                      [](const Arguments& a) -> Value {
@@ -141,6 +142,11 @@ class Interpreter {
     else spans.push_back({begin, to.size(), message_});
   }
 
+  Text printed(const Value& value) const {
+    if (strict_ && value.undefined()) fail(value.undefined()->why);
+    return to_text(value);
+  }
+
   // --- statements
 
   Flow run(const std::vector<NodePtr>& body, Scope& scope) {
@@ -170,7 +176,7 @@ class Interpreter {
       case Kind::kText: write(*n.value.text()); return Flow::kOn;
       case Kind::kPrint: {
         const Value value = eval(*n.parts[0], scope);
-        write(to_text(value));
+        write(printed(value));
         return Flow::kOn;
       }
       case Kind::kIf: return run(truth(*n.parts[0], scope) ? n.body : n.other, scope);
@@ -390,7 +396,7 @@ class Interpreter {
       }
       case Kind::kConcat: {
         Text out;
-        for (const NodePtr& part : n.parts) out += to_text(eval(*part, scope));
+        for (const NodePtr& part : n.parts) out += printed(eval(*part, scope));
         return charged(Value(std::move(out)));
       }
       case Kind::kChoice:
@@ -532,6 +538,7 @@ class Interpreter {
   }
 
   const Limits limits_;
+  const bool strict_;
   int64_t steps_ = 0;
   int line_ = 1, calls_ = 0;
   char16_t message_ = 0;      // the one that the loop around is at
@@ -543,8 +550,8 @@ class Interpreter {
 
 }  // namespace
 
-Template::Template(const std::string& source) {
-  Parsed parsed = parse(source);
+Template::Template(const std::string& source, const Reading& how) : strict_(how.strict) {
+  Parsed parsed = parse(source, how);
   root_ = std::move(parsed.root);
   names_ = std::move(parsed.names);
   marks_generations_ = parsed.marks_generations;
@@ -554,7 +561,7 @@ Template::~Template() = default;
 Template::Template(Template&&) noexcept = default;
 
 Rendered Template::render(const Values& values, int64_t now, const Limits& limits) const {
-  return Interpreter(*root_, values, now, limits).take();
+  return Interpreter(*root_, values, now, limits, strict_).take();
 }
 
 bool Template::mentions(std::string_view name) const {

@@ -19,6 +19,12 @@ namespace lockstep::jinja {
 
 struct Node;
 
+// How a template is read: by default as transformers reads chat templates.
+struct Reading {
+  bool trims = true;    // trim_blocks, lstrip_blocks, and without the line end that it ends with; false: all is text
+  bool strict = false;  // what is undefined cannot be printed
+};
+
 // Bytes [begin, end) of a rendered text.
 struct Span {
   size_t begin = 0, end = 0;
@@ -42,7 +48,7 @@ using Values = std::vector<std::pair<std::string, Value>>;
 class Template {
  public:
   // Throws ExitCode::kBadData naming the line of what is wrong or not supported.
-  explicit Template(const std::string& source);
+  explicit Template(const std::string& source, const Reading& how = {});
   ~Template();
   Template(Template&&) noexcept;
 
@@ -55,7 +61,7 @@ class Template {
  private:
   std::unique_ptr<const Node> root_;
   std::vector<std::string> names_;
-  bool marks_generations_ = false;
+  bool marks_generations_ = false, strict_ = false;
 };
 
 }  // namespace lockstep::jinja

@@ -36,7 +36,7 @@ constexpr std::string_view kLaterNumbers =
     "\\x{16D70}-\\x{16D79}\\x{1CCF0}-\\x{1CCF9}\\x{1D2C0}-\\x{1D2D3}\\x{1E4F0}-\\x{1E4F9}\\x{1E5F1}-\\x{1E5FA}";
 
 // The pattern in PCRE2's terms. What the two languages write alike but read differently is refused.
-std::string translated(std::string_view text, std::string_view where) {
+std::string translated(std::string_view text, std::string_view where, bool whole) {
   const auto refuse = [&](bool is, std::string_view what) {
     require(!is, ExitCode::kBadData, where, ": the pattern '", text, "' has ", what, ", which is not supported");
   };
@@ -51,6 +51,10 @@ std::string translated(std::string_view text, std::string_view where) {
       const char escaped = text[++i];
       const bool is_letter = (escaped >= 'a' && escaped <= 'z') || (escaped >= 'A' && escaped <= 'Z');
       const bool is_digit = escaped >= '0' && escaped <= '9';
+      if (whole && (escaped == 'b' || escaped == 'B') && !in_class) {
+        out += rest.substr(0, 2);
+        continue;
+      }
       refuse(is_digit || static_cast<unsigned char>(escaped) >= 0x80 ||
                  (is_letter && std::string_view("pPsSdDrnt").find(escaped) == std::string_view::npos),
              rest.substr(0, 2));
@@ -81,7 +85,7 @@ std::string translated(std::string_view text, std::string_view where) {
       if (rest.starts_with("[^")) out += c, ++i;
       refuse(i + 1 < text.size() && text[i + 1] == ']', "a class that begins with ]");
     } else {
-      refuse(c == '^' || c == '$', "an anchor");
+      refuse(!whole && (c == '^' || c == '$'), "an anchor");
       refuse(rest.starts_with("}+"), "a possessive interval");
       refuse(rest.starts_with("(*") || rest.starts_with("(?#") || rest.starts_with("(?P") || rest.starts_with("(?R") ||
                  rest.starts_with("(?C") || rest.starts_with("(?&") || rest.starts_with("(?<") ||
@@ -106,9 +110,10 @@ struct Pattern::Code {
   }
 };
 
-Pattern::Pattern(std::string text, std::string_view where) : text_(std::move(text)) {
+Pattern::Pattern(std::string text, std::string_view where, PatternUse use) : text_(std::move(text)) {
+  const bool whole = use == PatternUse::kWholeTexts;
   auto made = std::make_shared<Code>();
-  const std::string pcre = translated(text_, where);
+  const std::string pcre = translated(text_, where, whole);
   int error = 0;
   const auto compile = [&](uint32_t flags) {
     size_t at = 0;
@@ -127,7 +132,7 @@ Pattern::Pattern(std::string text, std::string_view where) : text_(std::move(tex
   pcre2_pattern_info(made->code, PCRE2_INFO_MAXLOOKBEHIND, &behind);
   pcre2_pattern_info(made->code, PCRE2_INFO_MATCHEMPTY, &empty);
   pcre2_pattern_info(made->code, PCRE2_INFO_BACKREFMAX, &groups);
-  require(behind == 0 && groups == 0, ExitCode::kBadData, where, ": the pattern '", text_,
+  require((behind == 0 || whole) && groups == 0, ExitCode::kBadData, where, ": the pattern '", text_,
           "' refers to what lies before it, which is not supported");
   require(empty == 0, ExitCode::kBadData, where, ": the pattern '", text_, "' matches an empty text");
   // Where there is no just-in-time compiler, PCRE2 interprets.

@@ -10,12 +10,15 @@
 
 namespace lockstep {
 
+// What a pattern is for. One that is looked for in whole texts may ask what is before a match: ^, $, \b and \B.
+enum class PatternUse : uint8_t { kSplitting, kWholeTexts };
+
 class Pattern {
  public:
   // Takes the regular expressions of tokenizer.json as far as PCRE2 means the same by them: alternatives, groups,
   // classes, \p{..}, \s, \S, \d, \D, \r, \n, \t, lookahead, quantifiers. Throws ExitCode::kBadData naming `where` and
   // the part that is not supported: among others what looks behind, and what matches an empty text.
-  Pattern(std::string text, std::string_view where);
+  Pattern(std::string text, std::string_view where, PatternUse use = PatternUse::kSplitting);
   const std::string& text() const { return text_; }
 
  private:

@@ -1,0 +1,452 @@
+#include "launch/commands/eval_tasks.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <mutex>
+
+#include "core/base/log.h"
+#include "core/interop/hf_config.h"
+#include "core/io/json.h"
+#include "core/io/pending_file.h"
+#include "data/text/chat_template.h"
+#include "launch/artifacts/append_file.h"
+#include "launch/artifacts/files.h"
+#include "launch/artifacts/open_whole.h"
+#include "launch/commands/chosen_checkpoint.h"
+#include "launch/commands/job.h"
+#include "launch/commands/shown_progress.h"
+#include "launch/commands/text_model.h"
+#include "launch/scoring/scoring_task.h"
+#include "launch/training/build_model.h"
+#include "launch/training/load_model.h"
+#include "launch/training/placed_task.h"
+#include "launch/training/request_scores.h"
+#include "launch/world/fail_together.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kBlock = 256;  // documents that are scored, and written, at once
+
+// A task, and what it asks of each document.
+struct AskedTask {
+  ScoringTask task;
+  std::vector<Question> questions;
+};
+
+AskedTask asked(const std::string& path) {
+  AskedTask out{read_scoring_task(path), {}};
+  const std::vector<Document> documents = read_documents(out.task.data);
+  std::vector<Document> shots;
+  if (out.task.shots > 0) shots = read_documents(out.task.fewshot_data);
+  for (size_t i = 0; i < documents.size(); ++i) try {
+      out.questions.push_back(question_of(out.task, documents[i], shots));
+    } catch (const Error& e) {
+      throw e.with_message(str(path, ": document ", i, " of ", out.task.data[0], ": ", e.what()));
+    }
+  return out;
+}
+
+// Samples that are scored; of each task others.
+class RequestSource final : public DataSource {
+ public:
+  explicit RequestSource(std::shared_ptr<const Dataset> requests) : requests_(std::move(requests)) {}
+  std::vector<Field> options(DataOptions&) override { return {}; }
+  Datasets open(const DataOptions&, uint64_t) const override {
+    Datasets out;
+    out.train = out.validation = requests_;
+    out.measured = DataPart::kAll;
+    out.samples = requests_->size();
+    return out;
+  }
+
+ private:
+  std::shared_ptr<const Dataset> requests_;
+};
+
+// Turns texts into tokens as the harness does.
+class Tokens {
+ public:
+  Tokens(const Vocabulary& vocabulary, int64_t context, int32_t prefix)
+      : vocabulary_(vocabulary), context_(context), prefix_(prefix) {}
+
+  // `continuation` behind `context`. Throws ExitCode::kBadData where it is empty, or longer than the model's context.
+  ScoreRequest pair(const std::string& given_context, const std::string& given_continuation) const {
+    // White space at the end of a context belongs to what follows, as most tokenizers have it.
+    const size_t kept = jinja::stripped(jinja::Text(given_context), nullptr, jinja::Sides::kRight).size();
+    const std::string context = given_context.substr(0, kept),
+                      continuation = given_context.substr(kept) + given_continuation;
+    ScoreRequest out;
+    size_t first = 0;
+    if (context.empty()) {
+      const std::vector<int32_t> all = vocabulary_.encode(continuation, true);
+      if (all.empty() || all[0] != prefix_token()) out.tokens.push_back(prefix_token());
+      for (const int32_t token : all) out.tokens.push_back(token);
+      first = 1;
+    } else {
+      // The tokens of the context as it is by itself, and as many of the whole as are behind them: also where a token
+      // of the whole goes over the border.
+      out.tokens = vocabulary_.encode(context, true);
+      first = out.tokens.size();
+      const std::vector<int32_t> whole = vocabulary_.encode(context + continuation, true);
+      for (size_t i = first; i < whole.size(); ++i) out.tokens.push_back(whole[i]);
+    }
+    require(first < out.tokens.size(), ExitCode::kBadData, "what is scored behind the context has no token");
+    const size_t scored = out.tokens.size() - first, most = static_cast<size_t>(context_) + 1;
+    require(scored < most, ExitCode::kBadData, "what is scored has ", scored,
+            " tokens, more than the model's context of ", context_);
+    if (out.tokens.size() > most) {
+      const size_t cut = out.tokens.size() - most;
+      out.tokens.erase(out.tokens.begin(), out.tokens.begin() + static_cast<std::ptrdiff_t>(cut));
+      first -= std::min(first, cut);
+    }
+    out.first = static_cast<int64_t>(std::max<size_t>(first, 1));
+    return out;
+  }
+
+  // Windows of a whole text, of which each token is scored in one. None where it has no token.
+  std::vector<ScoreRequest> windows(const std::string& text) const {
+    const std::vector<int32_t> all = vocabulary_.encode(text, true);
+    const auto n = static_cast<int64_t>(all.size());
+    std::vector<ScoreRequest> out;
+    for (int64_t done = 0; done < n;) {
+      const int64_t count = std::min(context_, n - done), end = done + count;
+      ScoreRequest r;
+      if (done == 0) r.tokens.push_back(prefix_token());
+      for (int64_t i = std::max<int64_t>(0, end - context_ - (done == 0 ? 0 : 1)); i < end; ++i)
+        r.tokens.push_back(all[static_cast<size_t>(i)]);
+      r.first = static_cast<int64_t>(r.tokens.size()) - count;
+      out.push_back(std::move(r));
+      done = end;
+    }
+    return out;
+  }
+
+  // A context that `added` tokens follow: its last ones.
+  std::vector<int32_t> prompt(const std::string& context, int64_t added) const {
+    std::vector<int32_t> out = vocabulary_.encode(context, true);
+    require(!out.empty(), ExitCode::kBadData, "the context is empty");
+    require(added < context_, ExitCode::kBadData, "max_gen_toks ", added, " leaves no room in the model's context of ",
+            context_);
+    if (const auto most = static_cast<size_t>(context_ - added); out.size() > most)
+      out.erase(out.begin(), out.end() - static_cast<std::ptrdiff_t>(most));
+    return out;
+  }
+
+ private:
+  int32_t prefix_token() const {
+    require(prefix_ >= 0, ExitCode::kBadData,
+            "nothing is before what is scored, and the tokenizer tells no token that "
+            "begins or ends a text (bos_token, eos_token)");
+    return prefix_;
+  }
+
+  const Vocabulary& vocabulary_;
+  const int64_t context_;
+  const int32_t prefix_;
+};
+
+// What stands before a text that has nothing before it: the token that begins texts, or that ends them.
+int32_t prefix_token_of(const Origin& origin) {
+  const Vocabulary& vocabulary = *origin.vocabulary;
+  const auto tokens = origin.checkpoint ? (vocabulary.chat() ? vocabulary.chat()->tokens : SpecialTokens())
+                                        : special_tokens_of_folder(origin.place);
+  for (const char* wanted : {"bos_token", "eos_token"})
+    for (const auto& [name, text] : tokens)
+      if (name == wanted && vocabulary.special(text) >= 0) return vocabulary.special(text);
+  return origin.ends.empty() ? -1 : origin.ends[0];
+}
+
+// One document's line of --to.
+struct DocumentLine {
+  std::vector<DocumentFigure> figures;
+  std::vector<ContinuationScore> scores;
+  std::string generated;
+};
+
+JsonObject line_of(const AskedTask& asked, size_t i, const DocumentLine& d) {
+  JsonObject out{{"task", asked.task.name}, {"document", static_cast<int64_t>(i)}};
+  const Question& q = asked.questions[i];
+  if (asked.task.kind == ScoringKind::kMultipleChoice) out.emplace_back("answer", q.answer);
+  if (asked.task.kind == ScoringKind::kGenerate)
+    out.emplace_back("generated", d.generated), out.emplace_back("target", q.choices[0]);
+  std::vector<JsonValue> sums, greedy, figures, weights;
+  for (const ContinuationScore& s : d.scores) sums.emplace_back(s.log_probability), greedy.emplace_back(s.greedy);
+  if (!d.scores.empty())
+    out.emplace_back("log_probabilities", json_array(sums)), out.emplace_back("greedy", json_array(greedy));
+  for (size_t m = 0; m < d.figures.size(); ++m) {
+    out.emplace_back(asked.task.metrics[m].name, d.figures[m].value);
+    weights.emplace_back(d.figures[m].weight);
+  }
+  if (asked.task.kind == ScoringKind::kRolling) out.emplace_back("weights", json_array(weights));
+  return out;
+}
+
+// The figures of a line that an earlier run wrote; nothing where it is none of this task's.
+std::optional<std::vector<DocumentFigure>> figures_in(std::string_view line, const AskedTask& asked, size_t i) {
+  const auto object = parse_json_object(line);
+  if (!object || text_of(*object, "task") != asked.task.name ||
+      integer_of(*object, "document", -1) != static_cast<int64_t>(i))
+    return std::nullopt;
+  std::vector<DocumentFigure> out;
+  const JsonValue* listed = find_member(*object, "weights");
+  const auto weights = listed && std::holds_alternative<JsonText>(*listed)
+                           ? parse_json_array(std::get<JsonText>(*listed).text)
+                           : std::nullopt;
+  for (size_t m = 0; m < asked.task.metrics.size(); ++m) {
+    const JsonValue* value = find_member(*object, asked.task.metrics[m].name);
+    const auto number = value ? as_number(*value) : std::nullopt;
+    const auto weight = weights && m < weights->size() ? as_number((*weights)[m]) : 1.0;
+    if (!number || !weight) return std::nullopt;
+    out.push_back({*number, *weight});
+  }
+  return out;
+}
+
+// --to: a line for each document as it is done, under FILE.partial until all are. An evaluation that was cut short goes
+// on from there when it is asked for again.
+class KeptLines {
+ public:
+  KeptLines(std::string path, const std::string& identity, bool force)
+      : path_(std::move(path)), partial_(path_ + ".partial") {
+    PendingFile::check_place(path_, force);
+    const std::string head = json_line({{"evaluation", identity}}) + "\n";
+    std::error_code error;
+    if (std::filesystem::exists(partial_, error)) {
+      std::string all = InputFile(partial_).text(int64_t{1} << 32);
+      all.resize(all.rfind('\n') == all.npos ? 0 : all.rfind('\n') + 1);  // the last line may be cut
+      if (all.starts_with(head)) {
+        for (size_t at = head.size(), end; at < all.size(); at = end + 1) {
+          end = all.find('\n', at);
+          found_.push_back(all.substr(at, end - at));
+        }
+        std::filesystem::resize_file(partial_, all.size());
+      } else {
+        std::filesystem::remove(partial_);
+      }
+    }
+    file_.emplace(partial_);
+    if (found_.empty() && std::filesystem::file_size(partial_) == 0) write(head);
+  }
+  const std::vector<std::string>& found() const { return found_; }
+  void write(const std::string& lines) {
+    require(file_->append(lines), ExitCode::kStorage, partial_, ": cannot be written; is the disk full?");
+  }
+  // Without the line that says what they are.
+  void finish() {
+    const std::string all = InputFile(partial_).text(int64_t{1} << 32);
+    replace_file(path_, all.substr(all.find('\n') + 1));
+    std::filesystem::remove(partial_);
+  }
+
+ private:
+  std::string path_, partial_;
+  std::vector<std::string> found_;
+  std::optional<AppendFile> file_;
+};
+
+class TaskEvaluation {
+ public:
+  TaskEvaluation(const App& app, Arguments& arguments) : arguments_(arguments), run_(arguments.positional[0]) {
+    for (const std::string& path : arguments.list("task")) tasks_.push_back(asked(path));
+    origin_ = origin_of(app, arguments);
+    run_ = chosen_checkpoint(arguments);
+    origin_.settings->train.eval_ema = false;
+    origin_.settings->train.class_weights.clear();
+    origin_.settings->data.measured = DataPart::kAll;
+    // The samples of PlacedTask: what is scored comes block by block.
+    const auto none =
+        std::make_shared<const ScoreRequests>(std::vector<ScoreRequest>{{{0, 0}, 1}}, context(), classes());
+    origin_.settings->source = std::make_unique<RequestSource>(none);
+    ends_ = origin_.ends;
+    prefix_ = prefix_token_of(origin_);
+  }
+
+  int run() {
+    return Job(*origin_.settings, arguments_.ranks()).run_unopened("eval", [&](Communicator& comm, SharedData& data) {
+      evaluate(comm, data.open(comm));
+    });
+  }
+
+ private:
+  int64_t context() const { return origin_.task.input[0]; }
+  int64_t classes() const { return origin_.task.classes; }
+
+  void evaluate(Communicator& comm, const Datasets& data) {
+    std::optional<Checkpoint> checkpoint;
+    if (origin_.checkpoint) checkpoint = open_whole(comm, run_);
+    TaskSpec shapes = task_of(data.train->spec());
+    shapes.input = origin_.task.input;
+    PlacedTask placed(*origin_.settings, data, comm, shapes, PlacedTask::Use::kPredict);
+    if (checkpoint) fail_together(comm, [&] { placed.load_parameters(*checkpoint, arguments_.has("ema")); });
+    else placed.load_initial();
+    const Tokens tokens(*origin_.vocabulary, context(), prefix_);
+    const std::string to = arguments_.text("to");
+    std::unique_ptr<KeptLines> kept;  // of rank 0
+    fail_together(comm, [&] {
+      if (comm.rank() != 0 || to.empty()) return;
+      std::string identity = checkpoint ? to_hex(digest_of(*checkpoint)) : identity_of_folder(run_);
+      for (const AskedTask& t : tasks_) identity += t.task.identity;
+      kept = std::make_unique<KeptLines>(to, to_hex(hash128(identity + (arguments_.has("ema") ? "ema" : ""))),
+                                         arguments_.has("force"));
+    });
+    std::unique_ptr<Model> whole;     // for texts that are continued
+    std::vector<JsonObject> results;  // of rank 0
+    size_t found = 0;
+    int64_t total = 0, done = 0;
+    for (const AskedTask& t : tasks_) total += std::ssize(t.questions);
+    ShownProgress shown("score", "documents");
+    for (const AskedTask& t : tasks_) {
+      std::vector<std::vector<DocumentFigure>> figures;
+      const size_t count = t.questions.size();
+      // What an earlier evaluation has done.
+      fail_together(comm, [&] {
+        for (; kept && figures.size() < count && found < kept->found().size(); ++found) {
+          auto earlier = figures_in(kept->found()[found], t, figures.size());
+          require(earlier.has_value(), ExitCode::kBadData, to, ".partial: line ", found + 2,
+                  " is none of this evaluation's; remove the file, to begin anew");
+          figures.push_back(std::move(*earlier));
+        }
+      });
+      const int64_t resumed = std::stoll(broadcast_text(comm, std::to_string(figures.size()), 0, "documents"));
+      done += resumed;
+      for (auto begin = static_cast<size_t>(resumed); begin < count; begin += kBlock) {
+        const size_t end = std::min(count, begin + static_cast<size_t>(kBlock));
+        std::vector<DocumentLine> lines(end - begin);
+        if (t.task.kind == ScoringKind::kGenerate) generate(comm, t, begin, tokens, whole, lines);
+        else score(comm, placed, t, begin, tokens, lines);
+        fail_together(comm, [&] {
+          std::string text;
+          for (size_t i = begin; comm.rank() == 0 && i < end; ++i) {
+            DocumentLine& d = lines[i - begin];
+            d.figures = figures_of(t.task, t.questions[i], d.scores, d.generated);
+            figures.push_back(d.figures);
+            text += json_line(line_of(t, i, d)) + "\n";
+          }
+          if (kept) kept->write(text);
+        });
+        done += static_cast<int64_t>(end - begin);
+        if (comm.rank() == 0) shown(done, total);
+      }
+      if (comm.rank() != 0) continue;
+      JsonObject metrics;
+      for (const auto& [name, value] : totals_of(t.task, figures)) metrics.emplace_back(name, value);
+      results.push_back({{"task", t.task.name},
+                         {"model", checkpoint ? checkpoint->dir : run_},
+                         {"documents", static_cast<int64_t>(count)},
+                         {"metrics", JsonText{json_line(metrics)}}});
+    }
+    shown.finish();
+    fail_together(comm, [&] {
+      if (kept) kept->finish();
+      for (const JsonObject& line : results) print_out(json_line(line) + "\n");
+    });
+  }
+
+  // Rank 0 gets the scores.
+  void score(Communicator& comm, PlacedTask& placed, const AskedTask& t, size_t begin, const Tokens& tokens,
+             std::vector<DocumentLine>& lines) const {
+    std::vector<ScoreRequest> requests;
+    std::vector<std::pair<size_t, size_t>> places;  // the document and the continuation of each
+    fail_together(comm, [&] {
+      for (size_t d = 0; d < lines.size(); ++d) try {
+          const Question& q = t.questions[begin + d];
+          lines[d].scores.assign(q.continuations.size(), {0, true});
+          for (size_t c = 0; c < q.continuations.size(); ++c) {
+            std::vector<ScoreRequest> own;
+            if (t.task.kind == ScoringKind::kRolling) own = tokens.windows(q.continuations[c]);
+            else own.push_back(tokens.pair(q.context, q.continuations[c]));
+            for (ScoreRequest& r : own) requests.push_back(std::move(r)), places.emplace_back(d, c);
+          }
+        } catch (const Error& e) {
+          throw e.with_message(str(t.task.path, ": document ", begin + d, ": ", e.what()));
+        }
+    });
+    const ScoreRequests data(std::move(requests), context(), classes());
+    const std::vector<TokensScore> scores =
+        score_requests(placed.task(), placed.parallel(), data, placed.eval_options());
+    for (size_t i = 0; i < scores.size(); ++i) {
+      ContinuationScore& to = lines[places[i].first].scores[places[i].second];
+      to.log_probability += scores[i].log_probability;
+      to.greedy = to.greedy && scores[i].greedy;
+    }
+  }
+
+  // Each rank continues its part of the texts with a model of its own.
+  void generate(Communicator& comm, const AskedTask& t, size_t begin, const Tokens& tokens,
+                std::unique_ptr<Model>& model, std::vector<DocumentLine>& lines) const {
+    std::vector<JsonObject> mine;
+    const auto ranks = static_cast<size_t>(comm.size()), rank = static_cast<size_t>(comm.rank());
+    fail_together(comm, [&] {
+      if (!model) {
+        model = origin_.checkpoint ? load_model(*origin_.settings, *origin_.checkpoint, arguments_.has("ema"))
+                                   : load_pretrained(*origin_.settings, origin_.task);
+        compute_in(*model, origin_.settings->parallel.compute);
+      }
+      std::vector<Prompt> prompts;
+      for (size_t d = rank; d < lines.size(); d += ranks) try {
+          prompts.push_back({{}, tokens.prompt(t.questions[begin + d].context, t.task.new_tokens)});
+        } catch (const Error& e) {
+          throw e.with_message(str(t.task.path, ": document ", begin + d, ": ", e.what()));
+        }
+      if (prompts.empty()) return;
+      std::vector<std::string> texts(prompts.size());
+      DecodeRequest request;
+      request.tokens = t.task.new_tokens;
+      request.sampling.temperature = 0;
+      request.ends = ends_;
+      Decoder decoder(*model, origin_.task,
+                      {.places = std::min<int64_t>(8, std::ssize(prompts)), .place_tokens = context()});
+      const auto has_stop = [&](const std::string& text) {
+        return std::any_of(t.task.until.begin(), t.task.until.end(),
+                           [&](const std::string& stop) { return !stop.empty() && text.find(stop) != text.npos; });
+      };
+      continue_prompts(
+          decoder, prompts, request,
+          [&](size_t p, int32_t token) {
+            texts[p] += origin_.vocabulary->text_of(token);
+            return !has_stop(texts[p]);
+          },
+          [](size_t) {});
+      for (size_t p = 0; p < prompts.size(); ++p) {
+        for (const std::string& stop : t.task.until)
+          if (!stop.empty()) texts[p].resize(std::min(texts[p].find(stop), texts[p].size()));
+        mine.push_back({{"d", static_cast<int64_t>(rank + p * ranks)}, {"text", texts[p]}});
+      }
+    });
+    for (const std::string& text : all_gather_text(comm, json_array(mine).text, "generated texts"))
+      visit_json_list(
+          text, [&](JsonObject&& o) { lines[static_cast<size_t>(integer_of(o, "d"))].generated = text_of(o, "text"); });
+  }
+
+  // Of a folder whose weights are not read for it.
+  static std::string identity_of_folder(const std::string& folder) {
+    std::string out;
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    std::sort(files.begin(), files.end());
+    for (const auto& file : files)
+      out += str(file.filename().string(), " ", std::filesystem::file_size(file), " ",
+                 std::filesystem::last_write_time(file).time_since_epoch().count(), "\n");
+    return out;
+  }
+
+  const Arguments& arguments_;
+  std::string run_;
+  std::vector<AskedTask> tasks_;
+  Origin origin_;
+  std::vector<int32_t> ends_;
+  int32_t prefix_ = -1;
+};
+
+}  // namespace
+
+int eval_tasks(const App& app, Arguments& arguments) {
+  for (const char* other : {"on", "confusion"})
+    require(arguments.text(other).empty(), ExitCode::kUsage, "lockstep eval: --", other,
+            " is for data, not for --task");
+  return TaskEvaluation(app, arguments).run();
+}
+
+}  // namespace lockstep
