@@ -16,36 +16,17 @@
 #include "launch/commands/job.h"
 #include "launch/commands/shown_progress.h"
 #include "launch/commands/text_model.h"
-#include "launch/scoring/scoring_task.h"
+#include "launch/scoring/asked_task.h"
 #include "launch/training/build_model.h"
 #include "launch/training/load_model.h"
 #include "launch/training/placed_task.h"
-#include "launch/training/request_scores.h"
+#include "launch/training/task_scores.h"
 #include "launch/world/fail_together.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kBlock = 256;  // documents that are scored, and written, at once
-
-// A task, and what it asks of each document.
-struct AskedTask {
-  ScoringTask task;
-  std::vector<Question> questions;
-};
-
-AskedTask asked(const std::string& path) {
-  AskedTask out{read_scoring_task(path), {}};
-  const std::vector<Document> documents = read_documents(out.task.data);
-  std::vector<Document> shots;
-  if (out.task.shots > 0) shots = read_documents(out.task.fewshot_data);
-  for (size_t i = 0; i < documents.size(); ++i) try {
-      out.questions.push_back(question_of(out.task, documents[i], shots));
-    } catch (const Error& e) {
-      throw e.with_message(str(path, ": document ", i, " of ", out.task.data[0], ": ", e.what()));
-    }
-  return out;
-}
 
 // Samples that are scored; of each task others.
 class RequestSource final : public DataSource {
@@ -63,99 +44,6 @@ class RequestSource final : public DataSource {
  private:
   std::shared_ptr<const Dataset> requests_;
 };
-
-// Turns texts into tokens as the harness does.
-class Tokens {
- public:
-  Tokens(const Vocabulary& vocabulary, int64_t context, int32_t prefix)
-      : vocabulary_(vocabulary), context_(context), prefix_(prefix) {}
-
-  // `continuation` behind `context`. Throws ExitCode::kBadData where it is empty, or longer than the model's context.
-  ScoreRequest pair(const std::string& given_context, const std::string& given_continuation) const {
-    // White space at the end of a context belongs to what follows, as most tokenizers have it.
-    const size_t kept = jinja::stripped(jinja::Text(given_context), nullptr, jinja::Sides::kRight).size();
-    const std::string context = given_context.substr(0, kept),
-                      continuation = given_context.substr(kept) + given_continuation;
-    ScoreRequest out;
-    size_t first = 0;
-    if (context.empty()) {
-      const std::vector<int32_t> all = vocabulary_.encode(continuation, true);
-      if (all.empty() || all[0] != prefix_token()) out.tokens.push_back(prefix_token());
-      for (const int32_t token : all) out.tokens.push_back(token);
-      first = 1;
-    } else {
-      // The tokens of the context as it is by itself, and as many of the whole as are behind them: also where a token
-      // of the whole goes over the border.
-      out.tokens = vocabulary_.encode(context, true);
-      first = out.tokens.size();
-      const std::vector<int32_t> whole = vocabulary_.encode(context + continuation, true);
-      for (size_t i = first; i < whole.size(); ++i) out.tokens.push_back(whole[i]);
-    }
-    require(first < out.tokens.size(), ExitCode::kBadData, "what is scored behind the context has no token");
-    const size_t scored = out.tokens.size() - first, most = static_cast<size_t>(context_) + 1;
-    require(scored < most, ExitCode::kBadData, "what is scored has ", scored,
-            " tokens, more than the model's context of ", context_);
-    if (out.tokens.size() > most) {
-      const size_t cut = out.tokens.size() - most;
-      out.tokens.erase(out.tokens.begin(), out.tokens.begin() + static_cast<std::ptrdiff_t>(cut));
-      first -= std::min(first, cut);
-    }
-    out.first = static_cast<int64_t>(std::max<size_t>(first, 1));
-    return out;
-  }
-
-  // Windows of a whole text, of which each token is scored in one. None where it has no token.
-  std::vector<ScoreRequest> windows(const std::string& text) const {
-    const std::vector<int32_t> all = vocabulary_.encode(text, true);
-    const auto n = static_cast<int64_t>(all.size());
-    std::vector<ScoreRequest> out;
-    for (int64_t done = 0; done < n;) {
-      const int64_t count = std::min(context_, n - done), end = done + count;
-      ScoreRequest r;
-      if (done == 0) r.tokens.push_back(prefix_token());
-      for (int64_t i = std::max<int64_t>(0, end - context_ - (done == 0 ? 0 : 1)); i < end; ++i)
-        r.tokens.push_back(all[static_cast<size_t>(i)]);
-      r.first = static_cast<int64_t>(r.tokens.size()) - count;
-      out.push_back(std::move(r));
-      done = end;
-    }
-    return out;
-  }
-
-  // A context that `added` tokens follow: its last ones.
-  std::vector<int32_t> prompt(const std::string& context, int64_t added) const {
-    std::vector<int32_t> out = vocabulary_.encode(context, true);
-    require(!out.empty(), ExitCode::kBadData, "the context is empty");
-    require(added < context_, ExitCode::kBadData, "max_gen_toks ", added, " leaves no room in the model's context of ",
-            context_);
-    if (const auto most = static_cast<size_t>(context_ - added); out.size() > most)
-      out.erase(out.begin(), out.end() - static_cast<std::ptrdiff_t>(most));
-    return out;
-  }
-
- private:
-  int32_t prefix_token() const {
-    require(prefix_ >= 0, ExitCode::kBadData,
-            "nothing is before what is scored, and the tokenizer tells no token that "
-            "begins or ends a text (bos_token, eos_token)");
-    return prefix_;
-  }
-
-  const Vocabulary& vocabulary_;
-  const int64_t context_;
-  const int32_t prefix_;
-};
-
-// What stands before a text that has nothing before it: the token that begins texts, or that ends them.
-int32_t prefix_token_of(const Origin& origin) {
-  const Vocabulary& vocabulary = *origin.vocabulary;
-  const auto tokens = origin.checkpoint ? (vocabulary.chat() ? vocabulary.chat()->tokens : SpecialTokens())
-                                        : special_tokens_of_folder(origin.place);
-  for (const char* wanted : {"bos_token", "eos_token"})
-    for (const auto& [name, text] : tokens)
-      if (name == wanted && vocabulary.special(text) >= 0) return vocabulary.special(text);
-  return origin.ends.empty() ? -1 : origin.ends[0];
-}
 
 // One document's line of --to.
 struct DocumentLine {
@@ -248,7 +136,7 @@ class KeptLines {
 class TaskEvaluation {
  public:
   TaskEvaluation(const App& app, Arguments& arguments) : arguments_(arguments), run_(arguments.positional[0]) {
-    for (const std::string& path : arguments.list("task")) tasks_.push_back(asked(path));
+    for (const std::string& path : arguments.list("task")) tasks_.push_back(asked_task(path));
     origin_ = origin_of(app, arguments);
     run_ = chosen_checkpoint(arguments);
     origin_.settings->train.eval_ema = false;
@@ -259,7 +147,12 @@ class TaskEvaluation {
         std::make_shared<const ScoreRequests>(std::vector<ScoreRequest>{{{0, 0}, 1}}, context(), classes());
     origin_.settings->source = std::make_unique<RequestSource>(none);
     ends_ = origin_.ends;
-    prefix_ = prefix_token_of(origin_);
+    const Vocabulary& vocabulary = *origin_.vocabulary;
+    const SpecialTokens special = !origin_.checkpoint ? special_tokens_of_folder(origin_.place)
+                                  : vocabulary.chat() ? vocabulary.chat()->tokens
+                                                      : SpecialTokens();
+    prefix_ = prefix_token_of(special, vocabulary);
+    if (prefix_ < 0 && !ends_.empty()) prefix_ = ends_[0];
   }
 
   int run() {
@@ -280,7 +173,7 @@ class TaskEvaluation {
     PlacedTask placed(*origin_.settings, data, comm, shapes, PlacedTask::Use::kPredict);
     if (checkpoint) fail_together(comm, [&] { placed.load_parameters(*checkpoint, arguments_.has("ema")); });
     else placed.load_initial();
-    const Tokens tokens(*origin_.vocabulary, context(), prefix_);
+    const QuestionTokens tokens(*origin_.vocabulary, context(), prefix_);
     const std::string to = arguments_.text("to");
     std::unique_ptr<KeptLines> kept;  // of rank 0
     fail_together(comm, [&] {
@@ -344,36 +237,19 @@ class TaskEvaluation {
   }
 
   // Rank 0 gets the scores.
-  void score(Communicator& comm, PlacedTask& placed, const AskedTask& t, size_t begin, const Tokens& tokens,
+  void score(Communicator& comm, PlacedTask& placed, const AskedTask& t, size_t begin, const QuestionTokens& tokens,
              std::vector<DocumentLine>& lines) const {
-    std::vector<ScoreRequest> requests;
-    std::vector<std::pair<size_t, size_t>> places;  // the document and the continuation of each
-    fail_together(comm, [&] {
-      for (size_t d = 0; d < lines.size(); ++d) try {
-          const Question& q = t.questions[begin + d];
-          lines[d].scores.assign(q.continuations.size(), {0, true});
-          for (size_t c = 0; c < q.continuations.size(); ++c) {
-            std::vector<ScoreRequest> own;
-            if (t.task.kind == ScoringKind::kRolling) own = tokens.windows(q.continuations[c]);
-            else own.push_back(tokens.pair(q.context, q.continuations[c]));
-            for (ScoreRequest& r : own) requests.push_back(std::move(r)), places.emplace_back(d, c);
-          }
-        } catch (const Error& e) {
-          throw e.with_message(str(t.task.path, ": document ", begin + d, ": ", e.what()));
-        }
-    });
-    const ScoreRequests data(std::move(requests), context(), classes());
-    const std::vector<TokensScore> scores =
-        score_requests(placed.task(), placed.parallel(), data, placed.eval_options());
-    for (size_t i = 0; i < scores.size(); ++i) {
-      ContinuationScore& to = lines[places[i].first].scores[places[i].second];
-      to.log_probability += scores[i].log_probability;
-      to.greedy = to.greedy && scores[i].greedy;
-    }
+    const size_t end = begin + lines.size();
+    AskedRequests asked;
+    fail_together(comm, [&] { asked = requests_of(t, begin, end, tokens); });
+    const ScoreRequests data(asked.requests, context(), classes());
+    const auto scores = score_requests(placed.task(), placed.parallel(), data, placed.eval_options());
+    auto sums = asked.sums(t, begin, end, scores);
+    for (size_t d = 0; d < lines.size(); ++d) lines[d].scores = std::move(sums[d]);
   }
 
   // Each rank continues its part of the texts with a model of its own.
-  void generate(Communicator& comm, const AskedTask& t, size_t begin, const Tokens& tokens,
+  void generate(Communicator& comm, const AskedTask& t, size_t begin, const QuestionTokens& tokens,
                 std::unique_ptr<Model>& model, std::vector<DocumentLine>& lines) const {
     std::vector<JsonObject> mine;
     const auto ranks = static_cast<size_t>(comm.size()), rank = static_cast<size_t>(comm.rank());

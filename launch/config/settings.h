@@ -34,7 +34,8 @@ struct TrainOptions {
   int64_t patience = 0;      // 0: no early stopping
   int64_t eval_samples = 0;  // 0: all
   bool eval_ema = false;
-  std::vector<std::string> metrics;  // empty: those of the task that need no request
+  std::vector<std::string> metrics;     // empty: those of the task that need no request
+  std::vector<std::string> eval_tasks;  // files
   struct Best {
     enum class Mode : uint8_t { kAuto, kMin, kMax };
     std::string metric = "loss";

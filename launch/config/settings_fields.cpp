@@ -50,9 +50,14 @@ std::vector<Field> fields(TrainOptions& o) {
             "what evaluations measure beside the loss, such as [accuracy, f1, auc]; empty: what is usual for the "
             "task")
           .without_effect_on_math(),
+      field(
+          "eval_tasks", o.eval_tasks,
+          "files of tasks of lm-evaluation-harness, such as [arc.yaml], on which evaluations score the model, too, as "
+          "TASK/METRIC; none that continues texts")
+          .without_effect_on_math(),
       field("best.metric", o.best.metric,
             "by which the best checkpoint is chosen (checkpoint.keep_best, --best), and patience counts: loss, or a "
-            "metric such as f1, which is then measured")
+            "metric such as f1, which is then measured, or one of train.eval_tasks, such as arc/acc")
           .without_effect_on_math(),
       enum_field("best.mode", o.best.mode,
                  {{"auto", TrainOptions::Best::Mode::kAuto},

@@ -179,7 +179,8 @@ std::vector<Metric> PlacedTask::metrics(const std::vector<std::string>& more) co
     if (!find_metric(out, name)) out.push_back(chosen_metrics(all, {name}, its_place)[0]);
   };
   for (const std::string& name : more) add(name, place);
-  if (const std::string& best = settings_.train.best.metric; best != "loss") {
+  // One with a slash is of train.eval_tasks.
+  if (const std::string& best = settings_.train.best.metric; best != "loss" && best.find('/') == best.npos) {
     const std::string its_place = settings_.config.place("train.best.metric");
     add(best, its_place);
     require(find_metric(out, best)->has_value, ExitCode::kConfig, its_place, ": ", best,

@@ -120,7 +120,9 @@ void Run::choose_best() {
   ValidationRecord by;
   if (best.metric != "loss") by.metric = best.metric;
   by.highest = best.mode == Mode::kMax;
-  if (best.mode == Mode::kAuto && !by.metric.empty())
+  const auto of_tasks = trainer_.task_scores().higher_is_better(by.metric);
+  if (best.mode == Mode::kAuto && of_tasks) by.highest = *of_tasks;
+  else if (best.mode == Mode::kAuto && !by.metric.empty())
     by.highest = !metric_named(trainer_.placed().metrics(), by.metric).lower_is_better;
   if (validation_.metric == by.metric && validation_.highest == by.highest) return;
   by.finite = validation_.finite;

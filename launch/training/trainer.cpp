@@ -57,6 +57,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     memory_check_ = std::make_unique<MemoryCheck>(settings_.verify.memory);
   fail_together(comm_, [&] {
     start_loader();
+    make_task_scores();
     if (settings_.train.watch.empty() || !current_device().has_bytes()) return;
     try {
       watch_ = std::make_unique<ValueWatch>(settings_.train.watch, settings_.train.watch_every, task_.module(), comm_,
@@ -65,6 +66,24 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
       throw e.with_message(str(settings_.config.place("train.watch"), ": ", e.what()));
     }
   });
+}
+
+void Trainer::make_task_scores() {
+  const std::string place = settings_.config.place("train.eval_tasks");
+  const DataSpec& spec = data_.train->spec();
+  const std::vector<std::string>& files = settings_.train.eval_tasks;
+  require(files.empty() || (spec.next_tokens && settings_.train.steps >= 0), ExitCode::kConfig, place,
+          ": is for models of the next token, and the data is not of that kind");
+  require(files.empty() || has_validation(), ExitCode::kConfig, place,
+          ": tasks are scored when the validation is measured; set data.validation");
+  try {
+    task_scores_ = std::make_unique<TaskScores>(files, data_.train->vocabulary(), spec.input().shape[0], spec.classes);
+  } catch (const Error& e) {
+    throw e.with_message(str(place, ": ", e.what()));
+  }
+  const std::string& best = settings_.train.best.metric;
+  require(best.find('/') == best.npos || task_scores_->higher_is_better(best), ExitCode::kConfig,
+          settings_.config.place("train.best.metric"), ": no task of train.eval_tasks measures ", best);
 }
 
 // What updates the parameters, and how.
@@ -404,7 +423,9 @@ EvalReport Trainer::evaluate() {
   const int64_t most = settings_.train.eval_samples;
   std::optional<Subset> some;
   if (most > 0 && most < all.size()) some.emplace(all, most);
-  const EvalReport report = placed_.evaluate(some ? static_cast<const Dataset&>(*some) : all);
+  EvalReport report = placed_.evaluate(some ? static_cast<const Dataset&>(*some) : all);
+  for (auto& score : task_scores_->measure(task_, parallel_, placed_.eval_options()))
+    report.metrics.push_back(std::move(score));
   if (settings_.train.eval_ema) swap_averages();
   return report;
 }

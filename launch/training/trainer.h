@@ -21,6 +21,7 @@
 #include "launch/training/recorded_step.h"
 #include "launch/training/sentinel.h"
 #include "launch/training/step_phases.h"
+#include "launch/training/task_scores.h"
 #include "launch/training/trial_pass.h"
 #include "launch/training/value_watch.h"
 #include "optim/loss_scale.h"
@@ -114,7 +115,8 @@ class Trainer {
   int64_t parameter_count() const { return parallel_.parameter_count(); }
   double flops() const { return task_.flops() * static_cast<double>(settings_.batch.global); }  // of a step
   const std::string& task_kind() const { return task_.kind(); }
-  const TrialPass& trial() const { return trial_; }  // of rank 0; empty on a device without bytes
+  const TaskScores& task_scores() const { return *task_scores_; }  // of train.eval_tasks
+  const TrialPass& trial() const { return trial_; }                // of rank 0; empty on a device without bytes
   const CheckpointInfo& info() const { return info_; }
 
  private:
@@ -136,6 +138,7 @@ class Trainer {
   void check_at_rest(const char* what) const;
   void parameters_were_loaded();
   void make_phases();
+  void make_task_scores();
   void require_recordable() const;
   LoaderOptions loader_options() const;
   void start_loader();
@@ -168,7 +171,8 @@ class Trainer {
   std::unique_ptr<Sentinel> copy_sentinel_;    // of whole copies of parameters, where they are not that state
   std::unique_ptr<MemoryCheck> memory_check_;  // of this rank's state, where settings ask for it
   std::unique_ptr<Recheck> recheck_;           // of gradients, where settings ask for it and there are several ranks
-  std::unique_ptr<ValueWatch> watch_;          // where train.watch asks for it
+  std::unique_ptr<TaskScores> task_scores_;
+  std::unique_ptr<ValueWatch> watch_;  // where train.watch asks for it
   const Chaos* chaos_ = nullptr;
   std::function<void()> before_change_, before_update_;
   bool runs_ahead_ = false;

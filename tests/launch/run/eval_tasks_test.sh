@@ -82,6 +82,22 @@ expect "what was cut short: the same figures" cmp -s out one.figures
 expect "what was cut short: the same documents" cmp -s cut.out one.out
 expect "what was cut short: nothing is left over" test ! -e cut.out.partial
 
+# During training: as the command measures the same step, at every number of ranks and sharding level.
+during() { lockstep train text.yaml run.dir="$1" data.path=tokens.h5 data.context=32 data.validation=0.2 train.eval_every=100 \
+  "train.eval_tasks=[choices.yaml, whole.yaml]" train.best.metric=choices/acc checkpoint.keep_best=1 "${@:2}"; }
+scores() { grep -o '"val_choices/acc":.*' "$1/metrics.jsonl"; }
+succeeds "tasks during training" during by
+expect "tasks during training: in the log" grep -qE 'step 100: validation loss [0-9.]+, .*choices/acc [0-9.]+, choices/acc_norm [0-9.]+, whole/word_perplexity' err
+succeeds "tasks during training on two ranks" during by2 --ranks 2 sharding.level=parameters
+same "tasks during training: the same scores" "$(scores by)" "$(scores by2)"
+expect "tasks during training: two evaluations" test "$(scores by | wc -l)" -eq 2
+succeeds "the command of the last step" lockstep eval by --task choices.yaml,whole.yaml
+expect "the command of the last step: the same scores" grep -qF "\"word_perplexity\":$(scores by | tail -n 1 | sed -E 's/.*"val_whole\/word_perplexity":([-0-9.e+]*).*/\1/')" out
+succeeds "the best checkpoint by a task" lockstep eval by --best --task choices.yaml
+expect "the best checkpoint by a task: the first that was as good" grep -q 'step-00000100' out
+refuses "tasks that continue texts" 78 ".*train.eval_tasks: said.yaml: continues texts" during x "train.eval_tasks=[said.yaml]"
+refuses "a best metric that no task measures" 78 ".*train.best.metric: no task of train.eval_tasks measures x/acc" during x train.best.metric=x/acc
+
 # What is refused.
 bad() { # WHAT CODE 'REGEXP' lines of the task...
   task bad "${@:4}"

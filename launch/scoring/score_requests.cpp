@@ -1,19 +1,15 @@
-#include "launch/training/request_scores.h"
+#include "launch/scoring/score_requests.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 
 #include "core/tensor/raw_ops.h"
-#include "launch/training/predict.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int64_t kBuckets = 32;                   // lengths that samples are padded to
-constexpr int64_t kLogits = int64_t{1} << 25;      // of a micro-batch at most
-constexpr int64_t kMostTokens = int64_t{1} << 13;  // likewise, of its rows
+constexpr int64_t kBuckets = 32;  // lengths that samples are padded to
 
 // log(sum(exp(x))) of a row in double precision, in its order.
 double log_sum_exp(const float* row, int64_t n) {
@@ -24,8 +20,9 @@ double log_sum_exp(const float* row, int64_t n) {
   return std::log(sum) + most;
 }
 
-// Of the labels of each row of a batch: those that count follow each other.
-std::string encoded(const Tensor& output, const Batch& batch) {
+}  // namespace
+
+std::string encoded_scores(const Tensor& output, const Batch& batch) {
   const Tensor logits = raw::to_host(raw::cast(output, DType::kFloat32)), labels = raw::to_host(batch[kLabels]);
   const int64_t rows = logits.dim(0), time = logits.dim(1), width = logits.dim(2);
   std::vector<TokensScore> scores;
@@ -42,8 +39,6 @@ std::string encoded(const Tensor& output, const Batch& batch) {
   }
   return {reinterpret_cast<const char*>(scores.data()), scores.size() * sizeof scores[0]};
 }
-
-}  // namespace
 
 ScoreRequests::ScoreRequests(std::vector<ScoreRequest> requests, int64_t context, int64_t classes)
     : requests_(std::move(requests)), order_(requests_.size()) {
@@ -82,24 +77,6 @@ void ScoreRequests::read(int64_t, int64_t index, SampleMemory sample) const {
     ids[t] = t < inputs ? r.tokens[static_cast<size_t>(t)] : 0;
     labels[t] = t < inputs && t + 1 >= r.first ? r.tokens[static_cast<size_t>(t) + 1] : kIgnoreIndex;
   }
-}
-
-std::vector<TokensScore> score_requests(Task& task, DataParallel& parallel, const ScoreRequests& requests,
-                                        const EvalOptions& given) {
-  std::vector<TokensScore> out;
-  if (requests.size() == 0) return out;
-  const int64_t classes = requests.spec().classes, units = requests.spec().units;
-  EvalOptions options = given;
-  options.micro_batch = std::clamp<int64_t>(std::min(kLogits / (units * classes), kMostTokens / units), 1, 256);
-  out.resize(parallel.mesh().data().index == 0 ? static_cast<size_t>(requests.size()) : 0);
-  predict(task, parallel, requests, options, encoded, [&](const PredictedSamples& some) {
-    check(some.bytes.size() == sizeof(TokensScore) * static_cast<size_t>(some.count), "scores of another size");
-    for (int64_t i = 0; i < some.count; ++i) {
-      TokensScore& to = out[requests.order()[static_cast<size_t>(some.first + i)]];
-      std::memcpy(&to, some.bytes.data() + static_cast<size_t>(i) * sizeof to, sizeof to);
-    }
-  });
-  return out;
 }
 
 }  // namespace lockstep

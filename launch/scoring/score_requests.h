@@ -1,14 +1,13 @@
-// How likely a model of the next token finds given tokens behind others. Plain values and functions.
+// ScoreRequests: tokens that a model of the next token is to say how likely it finds, as samples; and what it says of
+// each. Plain values and functions.
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <string>
 #include <vector>
 
-#include "core/tasks/task.h"
-#include "data/streams/open_dataset.h"
-#include "launch/training/evaluate.h"
-#include "sharding/data_parallel.h"
+#include "core/tensor/batch.h"
+#include "data/samples/dataset.h"
 
 namespace lockstep {
 
@@ -44,9 +43,7 @@ class ScoreRequests final : public Dataset {
   Hash128 identity_;
 };
 
-// The scores of all requests, in their order; on ranks but the first none. The same bits at every number of ranks and
-// sharding level. Collective, outside of steps.
-std::vector<TokensScore> score_requests(Task& task, DataParallel& parallel, const ScoreRequests& requests,
-                                        const EvalOptions& options);
+// Of each row of a batch of ScoreRequests, from the model's logits [B, T, N]: the bytes of a TokensScore.
+std::string encoded_scores(const Tensor& logits, const Batch& batch);
 
 }  // namespace lockstep

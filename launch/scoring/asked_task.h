@@ -1,0 +1,60 @@
+// AskedTask: a task's questions, as tokens of a vocabulary, and what the scores of these make of each. Plain values and
+// functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/text/vocabulary.h"
+#include "launch/scoring/score_requests.h"
+#include "launch/scoring/scoring_task.h"
+
+namespace lockstep {
+
+struct AskedTask {
+  ScoringTask task;
+  std::vector<Question> questions;  // of each document
+};
+// Of a task file. Throws what read_scoring_task() does, and what question_of() does naming the document.
+AskedTask asked_task(const std::string& path);
+
+// Turns texts into tokens as lm-evaluation-harness does.
+class QuestionTokens {
+ public:
+  // `prefix`: the token before a text that nothing is before; -1: there is none. Borrows the vocabulary.
+  QuestionTokens(const Vocabulary& vocabulary, int64_t context, int32_t prefix)
+      : vocabulary_(vocabulary), context_(context), prefix_(prefix) {}
+
+  // `continuation` behind `context`, cut on the left where they are longer than the model's context. Throws
+  // ExitCode::kBadData where the continuation is empty, or longer than that by itself.
+  ScoreRequest pair(const std::string& context, const std::string& continuation) const;
+  // Windows of a whole text, of which each token is scored in one. None where it has no token.
+  std::vector<ScoreRequest> windows(const std::string& text) const;
+  // A context that `added` tokens follow: its last ones.
+  std::vector<int32_t> prompt(const std::string& context, int64_t added) const;
+
+ private:
+  int32_t prefix_token() const;
+
+  const Vocabulary& vocabulary_;
+  const int64_t context_;
+  const int32_t prefix_;
+};
+// The token that begins texts, or else that ends them, by these names and texts; -1 where the vocabulary has neither.
+int32_t prefix_token_of(const std::vector<std::pair<std::string, std::string>>& special, const Vocabulary& vocabulary);
+
+// What is scored of documents [begin, end), and the continuation of each request.
+struct AskedRequests {
+  std::vector<ScoreRequest> requests;
+  std::vector<std::pair<size_t, size_t>> places;  // the document behind `begin`, and its continuation
+
+  // The scores of each document's continuations, from those of the requests.
+  std::vector<std::vector<ContinuationScore>> sums(const AskedTask& asked, size_t begin, size_t end,
+                                                   const std::vector<TokensScore>& scores) const;
+};
+// Throws ExitCode::kBadData naming the task and the document.
+AskedRequests requests_of(const AskedTask& asked, size_t begin, size_t end, const QuestionTokens& tokens);
+
+}  // namespace lockstep
