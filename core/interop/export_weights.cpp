@@ -185,7 +185,10 @@ void write_hf_folder(const std::string& folder, const HfExport& what, const Name
   const std::vector<Part> parts = parts_of(what, tensors.shapes);
   const std::map<std::string, std::string> companions = companions_of(what, source);
   std::vector<WeightToWrite> weights;
-  for (const Part& p : parts) weights.push_back(p.weight);
+  for (const Part& p : parts) {
+    weights.push_back(p.weight);
+    if (options.bf16 && p.weight.type == "F32") weights.back().type = "BF16";
+  }
   PendingFolder out(folder);
   const auto files = files_for(weights, options.bytes_a_file);
   for (size_t f = 0; f < files.size(); ++f) {
@@ -198,7 +201,7 @@ void write_hf_folder(const std::string& folder, const HfExport& what, const Name
   if (files.size() > 1) out.write(kWeightsIndex, weights_index(weights, files));
 
   JsonObject config = what.config;
-  config.emplace_back("torch_dtype", std::string("float32"));
+  config.emplace_back("torch_dtype", std::string(options.bf16 ? "bfloat16" : "float32"));
   if (!source.empty() && is_hf_folder(source) && read_hf_model(source).family == what.model.family) {
     const HfConfig there = HfConfig::load(str(source, "/config.json"));
     if (what.model.table->keep) what.model.table->keep(there, config);

@@ -14,6 +14,7 @@ struct HfFolderOptions {
   // A folder of transformers that the model came from, or anything else: of such a folder of the same architecture the
   // tokenizer's files, the generation's and the numbers of special tokens go along, in place of those of the HfExport.
   std::string source = {};
+  bool bf16 = false;                     // weights are rounded to that; else fp32
   int64_t bytes_a_file = 5'000'000'000;  // of weights; where they are more, several files beside an index
 };
 

@@ -287,16 +287,33 @@ struct WeightWriter::State {
     file.write(static_cast<const char*>(bytes), size);
     require_done(file.good(), ExitCode::kStorage, pending.temporary(), ": cannot be written");
   }
-  void elements(std::string_view type, const void* values, int64_t count, int64_t size) {
+  void elements(const float* values, int64_t count) {
     while (count > 0) {
-      while (at < weights.size() && done == weights[at].shape.numel()) ++at, done = 0;
-      check(at < weights.size() && weights[at].type == type, "elements of type ", type, " for no tensor");
-      const int64_t n = std::min(count, weights[at].shape.numel() - done);
-      put(values, n * size);
-      values = static_cast<const char*>(values) + n * size;
-      count -= n;
-      done += n;
+      const int64_t n = std::min(count, begin_elements());
+      check(weights[at].type != "I64", "elements of floating point for ", weights[at].name);
+      if (weights[at].type == "F32") {
+        put(values, n * 4);
+      } else {
+        std::vector<uint16_t> halves(static_cast<size_t>(n));
+        std::transform(values, values + n, halves.begin(), to_bf16_bits);
+        put(halves.data(), n * 2);
+      }
+      values += n, count -= n, done += n;
     }
+  }
+  void elements(const int64_t* values, int64_t count) {
+    while (count > 0) {
+      const int64_t n = std::min(count, begin_elements());
+      check(weights[at].type == "I64", "integers for ", weights[at].name);
+      put(values, n * 8);
+      values += n, count -= n, done += n;
+    }
+  }
+  // Goes to the tensor that the next element is of; returns how many it lacks.
+  int64_t begin_elements() {
+    while (at < weights.size() && done == weights[at].shape.numel()) ++at, done = 0;
+    check(at < weights.size(), "elements for no tensor");
+    return weights[at].shape.numel() - done;
   }
 
   std::vector<WeightToWrite> weights;
@@ -318,7 +335,7 @@ WeightWriter::WeightWriter(const std::string& path, std::vector<WeightToWrite> w
   if (!texts.empty()) header.emplace_back(kMetadata, JsonText{json_line(texts)});
   int64_t at = 0;
   for (const WeightToWrite& w : state_->weights) {
-    check(w.type == "F32" || w.type == "I64", "type ", w.type, " is not written");
+    check(w.type == "F32" || w.type == "BF16" || w.type == "I64", "type ", w.type, " is not written");
     const int64_t end = at + w.shape.numel() * bits_of(w.type) / 8;
     const std::vector<JsonValue> extents(w.shape.begin(), w.shape.end());
     header.emplace_back(w.name, JsonText{json_line({{"dtype", w.type},
@@ -333,8 +350,8 @@ WeightWriter::WeightWriter(const std::string& path, std::vector<WeightToWrite> w
   state_->put(text.data(), static_cast<int64_t>(text.size()));
 }
 
-void WeightWriter::write(const float* values, int64_t count) { state_->elements("F32", values, count, 4); }
-void WeightWriter::write(const int64_t* values, int64_t count) { state_->elements("I64", values, count, 8); }
+void WeightWriter::write(const float* values, int64_t count) { state_->elements(values, count); }
+void WeightWriter::write(const int64_t* values, int64_t count) { state_->elements(values, count); }
 
 void WeightWriter::commit() {
   State& s = *state_;

@@ -67,7 +67,7 @@ class WeightFiles {
 struct WeightToWrite {
   std::string name;
   Shape shape;
-  std::string type = "F32";  // or "I64"
+  std::string type = "F32";  // BF16 or I64
 };
 
 // Writes one file: all tensors are named first, then their elements come in that order. The file appears when it is
@@ -79,7 +79,8 @@ class WeightWriter {
   ~WeightWriter();
   WeightWriter(WeightWriter&&) noexcept;
 
-  // The next elements: of one tensor after another, in as many pieces as the caller likes.
+  // The next elements: of one tensor after another, in as many pieces as the caller likes. Of BF16 they are rounded to
+  // the nearest, ties to even.
   void write(const float* values, int64_t count);
   void write(const int64_t* values, int64_t count);
   void commit();  // checks that all elements came

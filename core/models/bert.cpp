@@ -21,6 +21,9 @@ std::vector<Field> fields(BertOptions& o) {
             "segments that the model has embeddings for, of which all tokens are in the first; 0: no such embeddings")
           .with_range(0, 1024)
           .without_effect_at_default(),
+      enum_field("pooler", o.pooler, {{"tanh", BertPooler::kTanh}, {"relu", BertPooler::kRelu}},
+                 "what stands between the two linear layers of the labels: tanh of BERT, relu of DistilBERT")
+          .without_effect_at_default(),
       vocabulary_field(o.vocabulary),
       positions_field(o.positions)};
 }
@@ -33,6 +36,7 @@ Tensor BertTransform::forward(const Tensor& x) { return ln_(apply(gelu_, dense_(
 
 Bert::Bert(const BertOptions& o, const TaskSpec& task)
     : context_(task.input.rank() == 1 ? task.input[0] : 0),
+      pooling_(o.pooler),
       head_bias_(task.vocabulary > 0 ? nullptr
                                      : &parameter("head_bias", {vocabulary_of(o.vocabulary, task)}, Init::zeros())),
       tokens_(child<Embedding>("tokens", vocabulary_of(o.vocabulary, task), o.width, bert_weights())),
@@ -69,7 +73,8 @@ Tensor Bert::forward(const Tensor& tokens_BT, const AttentionScope& scope) {
   for (TransformerBlock* block : blocks_) h = (*block)(h, scope);
   if (transform_) return linear((*transform_)(h), tokens_.weight(), *head_bias_);
   const Tensor first = reshape(slice(h, 1, 0, 1), {h.dim(0), h.dim(2)});
-  return (*head_)((*head_drop_)(tanh((*pooler_)(first))));
+  const Tensor pooled = (*pooler_)(first);
+  return (*head_)((*head_drop_)(pooling_ == BertPooler::kTanh ? tanh(pooled) : relu(pooled)));
 }
 
 Choice<ModelKind> bert_choice() { return model_choice<Bert, BertOptions>("bert"); }

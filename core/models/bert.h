@@ -2,6 +2,7 @@
 // al., "BERT" (2019): post-norm, learned positions; all tokens are of segment 0. Where the data hides tokens
 // (data.mask), a tied head behind a transform; where texts have a label each, as BertForSequenceClassification of
 // transformers: the first token's features through a linear layer, tanh and dropout, and a linear layer of the labels.
+// DistilBERT (Sanh et al., 2019) is the same without segments, with relu in the place of tanh.
 #pragma once
 
 #include "core/base/field.h"
@@ -10,10 +11,14 @@
 
 namespace lockstep {
 
+// What stands between the two linear layers of the labels: tanh of BERT, relu of DistilBERT.
+enum class BertPooler : uint8_t { kTanh, kRelu };
+
 struct BertOptions {
   int64_t layers = 12, heads = 12, width = 768;
   double dropout = 0.1;
   GeluForm gelu = GeluForm::kTanh;
+  BertPooler pooler = BertPooler::kTanh;
   int64_t segments = 0;                   // rows of the embedding of segments; 0: no such embedding
   int64_t vocabulary = 0, positions = 0;  // 0: those of the data
 };
@@ -44,6 +49,7 @@ class Bert : public TokenTransformer {
 
  private:
   int64_t context_;
+  BertPooler pooling_;
   Tensor* head_bias_;  // [V]; null with labels
   Embedding &tokens_, &positions_;
   Embedding* segments_;  // null without

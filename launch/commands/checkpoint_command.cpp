@@ -253,7 +253,7 @@ class StateComparison {
 std::vector<Command> checkpoint_forms() {
   const std::string dir =
       "DIR is a checkpoint, or a run directory, which stands for its newest valid one. Every checksum is verified.";
-  const char* kFormats = "h5, safetensors, npz, hf, llmc or llmc-bf16";
+  const char* kFormats = "h5, safetensors, npz, hf, hf-bf16, llmc or llmc-bf16";
   const std::vector<Option> json{{"json", "one JSON object"}};
   return {
       {"checkpoint inspect", "checkpoint inspect DIR [--json]", "Lists what a checkpoint holds.\n" + dir, json, 1, 1},
@@ -276,11 +276,12 @@ std::vector<Command> checkpoint_forms() {
        "with .safetensors, .npz (NumPy), .h5 or .hdf5 it is such a file, with the names of this program. --to hf\n"
        "writes a folder that Hugging Face's transformers opens: config.json and weights with its names, of the models "
        "gpt,\n"
-       "llama, bert, vit and resnet; --to llmc writes a GPT-2 as llm.c reads it, llmc-bf16 in bf16. What a LoRA run\n"
+       "llama, bert, vit and resnet, hf-bf16 with weights in bf16; --to llmc writes a GPT-2 as llm.c reads it, "
+       "llmc-bf16 in bf16. What a LoRA run\n"
        "trained is merged into its model; --to peft writes the adapters alone, as a folder that Hugging Face's peft\n"
        "opens.\n" +
            dir,
-       with_choice_of_checkpoint({{"to", "h5, safetensors, npz, hf, llmc, llmc-bf16 or peft", "FORMAT", ""},
+       with_choice_of_checkpoint({{"to", "h5, safetensors, npz, hf, hf-bf16, llmc, llmc-bf16 or peft", "FORMAT", ""},
                                   {"ema", "the averages of the parameters (optim.ema)"},
                                   json[0]}),
        2, 3},

@@ -121,7 +121,8 @@ void export_peft(const Tensors& tensors, const HfExport& base, const Settings& s
   write_peft_folder(output, {base.model, settings.lora, settings.init.from}, {tensors.trained, tensors.read});
 }
 
-constexpr std::string_view kExportFormats[] = {"h5", "safetensors", "npz", "hf", "llmc", "llmc-bf16", "peft"};
+constexpr std::string_view kExportFormats[] = {"h5",      "safetensors", "npz",       "hf",
+                                               "hf-bf16", "llmc",        "llmc-bf16", "peft"};
 
 // With the format that its output's name says, where it names none.
 ExportRequest with_format(ExportRequest request) {
@@ -151,10 +152,11 @@ void write_tensors(const Tensors& tensors, const std::function<const Settings&()
   } else {
     const Settings& of = settings();
     HfExport what = hf_export_of(of.model_name, of.model->options(), task);
-    if (format == "hf" && add_data) add_data(what);
+    const bool hf = format == "hf" || format == "hf-bf16";
+    if (hf && add_data) add_data(what);
     if (llmc) write_llmc_file(request.output, what, tensors, {format == "llmc-bf16", tensors.place});
     else if (format == "peft") export_peft(tensors, what, of, request.output);
-    else write_hf_folder(request.output, what, tensors, {.source = of.init.from});
+    else write_hf_folder(request.output, what, tensors, {.source = of.init.from, .bf16 = format == "hf-bf16"});
   }
   const auto count = static_cast<int64_t>((format == "peft" ? tensors.trained : tensors.shapes).size());
   print_out(

@@ -12,7 +12,7 @@ namespace lockstep {
 
 struct ExportRequest {
   std::string output;
-  // "h5", "safetensors", "npz", "hf", "llmc", "llmc-bf16" or "peft"; empty: by the end of the output's name.
+  // "h5", "safetensors", "npz", "hf", "hf-bf16", "llmc", "llmc-bf16" or "peft"; empty: by the end of the output's name.
   std::string format;
   bool averages = false;                    // of the parameters, in their place
   bool json = false;                        // what it prints

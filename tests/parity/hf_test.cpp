@@ -385,7 +385,7 @@ TEST(HfConfig, WhatIsNotSupportedIsRefusedByName) {
   refused(
       "gpt2", "\"model_type\": \"gpt2\"", "\"model_type\": \"mamba\"",
       "mamba is not supported; these are: gpt2, llama, mistral, qwen2, qwen3, olmo2, smollm3, phi3, gemma3_text, bert, "
-      "vit, resnet");
+      "distilbert, vit, resnet");
   refused("gpt2", "gelu_new", "relu", "activation_function: relu");
   refused("gpt2", "\"n_inner\": null", "\"n_inner\": 63", "n_inner");
   refused("gpt2", "\"n_layer\": 2", "\"n_layer\": 1001", "model.layers: 1001");

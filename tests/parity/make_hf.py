@@ -24,6 +24,7 @@ LLAMA3_ROPE = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_fre
                    original_max_position_embeddings=8)
 BERT = dict(vocab_size=29, hidden_size=16, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
             max_position_embeddings=24, pad_token_id=None)
+DISTIL = dict(vocab_size=29, dim=16, hidden_dim=64, n_layers=2, n_heads=4, max_position_embeddings=24, pad_token_id=None)
 VIT = dict(hidden_size=16, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, image_size=8, patch_size=4,
            num_channels=3, num_labels=5)
 RESNET = dict(num_channels=3, embedding_size=2, num_labels=5)
@@ -80,6 +81,8 @@ CASES = {
     "bert": ("BertForMaskedLM", "BertConfig", BERT, "float16"),
     "bert_tanh": ("BertForMaskedLM", "BertConfig", dict(BERT, hidden_act="gelu_pytorch_tanh", type_vocab_size=1), None),
     "bert_label": ("BertForSequenceClassification", "BertConfig", dict(BERT, num_labels=3), "float16"),
+    "distilbert": ("DistilBertForMaskedLM", "DistilBertConfig", DISTIL, "float16"),
+    "distilbert_label": ("DistilBertForSequenceClassification", "DistilBertConfig", dict(DISTIL, activation="gelu_new", num_labels=3), None),
     "vit": ("ViTForImageClassification", "ViTConfig", VIT, "bfloat16"),
     "vit_eps": ("ViTForImageClassification", "ViTConfig", dict(VIT, layer_norm_eps=1e-6, hidden_act="gelu_pytorch_tanh"),
                 None),

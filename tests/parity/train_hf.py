@@ -89,7 +89,7 @@ def image_data(config, count, work, lockstep):
 
 
 def their_losses(folder, config, data, steps):
-    images, masked = config.model_type in ("vit", "resnet"), config.model_type == "bert"
+    images, masked = config.model_type in ("vit", "resnet"), config.model_type in ("bert", "distilbert")
     kind = (transformers.AutoModelForImageClassification if images else transformers.AutoModelForMaskedLM if masked
             else transformers.AutoModelForCausalLM)
     model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation=None if images else "eager")
@@ -143,7 +143,7 @@ def main():
         config = transformers.AutoConfig.from_pretrained(folder)
         with tempfile.TemporaryDirectory() as scratch:
             work = pathlib.Path(scratch)
-            make = {"vit": image_data, "resnet": image_data, "bert": masked_data}.get(config.model_type, text_data)
+            make = {"vit": image_data, "resnet": image_data, "bert": masked_data, "distilbert": masked_data}.get(config.model_type, text_data)
             data, options = make(config, args.steps * BATCH, work, lockstep)
             # Batch norm sees a micro-batch at a time: all of the batch, on one rank.
             ranks = 1 if config.model_type == "resnet" else args.ranks

@@ -1,5 +1,6 @@
 // BERT with its head for hidden tokens, or the one for a text's label.
 #include "core/models/bert.h"
+#include "core/interop/hf/bert_parts.h"
 #include "core/interop/hf/shared.h"
 
 namespace lockstep {
@@ -98,11 +99,18 @@ HfExport bert_export(const std::vector<Field>& options, const TaskSpec& task) {
 
 }  // namespace
 
+bool is_distilbert(const std::vector<Field>& options) {
+  BertOptions o;
+  copy_options(options, fields(o));
+  return o.pooler == BertPooler::kRelu;
+}
+
 HfFamily bert_family() {
   return {.types = {"bert"},
           .model = "bert",
           .read = bert_of,
           .write = bert_export,
+          .holds = [](const std::vector<Field>& options) { return !is_distilbert(options); },
           .use = HfUse::kLabels,
           .peft = {.keeps_ties = false}};
 }

@@ -36,7 +36,7 @@ struct HfLayers {
 };
 
 // Of encoders: gelu in one of its forms, and a hidden layer of four times the width.
-GeluForm gelu_of(const HfConfig& config);
+GeluForm gelu_of(const HfConfig& config, std::string_view key = "hidden_act");
 std::string gelu_text(GeluForm gelu);
 void need_four_widths(const HfConfig& config, int64_t width);
 Shape image_of(const HfConfig& config);                // [height, width, channels]

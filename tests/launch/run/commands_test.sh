@@ -266,6 +266,13 @@ succeeds "generate of a folder of transformers" lockstep generate pairs.hf --pro
 expect "generate of a folder: the same text" cmp -s out first
 succeeds "import with a folder's tokenizer" lockstep data import text text.txt there.h5 --tokenizer pairs.hf
 same "import with a folder's tokenizer: the same tokens" "$(lockstep data inspect here.h5 | grep '^tokens:')" "$(lockstep data inspect there.h5 | grep '^tokens:')"
+succeeds "export of byte pairs in bf16" lockstep checkpoint export pairs pairs.bf16 --to hf-bf16
+bytes_of() { stat -c %s "$1/model.safetensors"; }
+expect "export in bf16: half the size" test $((2 * $(bytes_of pairs.bf16) - $(bytes_of pairs.hf))) -lt 8192
+expect "export in bf16: config.json says so" grep -q '"torch_dtype":"bfloat16"' pairs.bf16/config.json
+succeeds "export in bf16 of what is in bf16" lockstep checkpoint convert pairs.bf16 again.bf16 --to hf-bf16
+expect "export in bf16 of what is in bf16: the same weights" cmp -s pairs.bf16/model.safetensors again.bf16/model.safetensors
+succeeds "generate of a folder in bf16" lockstep generate pairs.bf16 --prompt "the cat" --tokens 20 --temperature 0
 refuses "generate of a folder: no averages" 64 '--ema: pairs.hf holds no averages' lockstep generate pairs.hf --ema
 rm pairs.hf/tokenizer.json
 refuses "generate of a folder without a tokenizer" 66 'pairs.hf' lockstep generate pairs.hf

@@ -67,9 +67,9 @@ expect "with the same bytes" cmp -s run.npz own.npz
 refuses "not over a file" 73 "run.npz: is already there" lockstep checkpoint export folder run.npz --to npz
 refuses "another model for llm.c" 65 "$hf/qwen3: is a qwen3 model; files of llm.c hold GPT-2" lockstep checkpoint convert "$hf/qwen3" q.bin --to llmc
 refuses "a file that says no model" 64 "own.safetensors: does not say which model it is" lockstep checkpoint convert own.safetensors x.h5
-refuses "a format that is none" 64 "--to: pt is none of h5, safetensors, npz, hf, llmc, llmc-bf16" lockstep checkpoint convert gpt2.bin x --to pt
+refuses "a format that is none" 64 "--to: pt is none of h5, safetensors, npz, hf, hf-bf16, llmc, llmc-bf16" lockstep checkpoint convert gpt2.bin x --to pt
 for name in x.gguf x x.h5/y; do
-  refuses "a name that says no format: $name" 64 "$name: its name does not end in .*by --to, one of h5, safetensors, npz, hf, llmc, llmc-bf16, peft" \
+  refuses "a name that says no format: $name" 64 "$name: its name does not end in .*by --to, one of h5, safetensors, npz, hf, hf-bf16, llmc, llmc-bf16, peft" \
     lockstep checkpoint export folder "$name"
 done
 refuses "and of another program's model" 64 "x.gguf: its name does not end in " lockstep checkpoint convert "$hf/gpt2" x.gguf
