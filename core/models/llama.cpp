@@ -116,7 +116,8 @@ LlamaAttention::LlamaAttention(const LlamaOptions& o, int64_t layer)
       head_width_(o.head_width),
       window_(o.window_of(layer)),
       norms_(o.norms),
-      scale_(o.attention_scale > 0 ? o.attention_scale * std::sqrt(static_cast<double>(o.head_width)) : 1),
+      scale_((o.attention_scale > 0 ? o.attention_scale * std::sqrt(static_cast<double>(o.head_width)) : 1) *
+             (o.has_rope(layer) ? rope_score_scale(o.rope_of(layer)) : 1)),
       frequencies_(o.has_rope(layer) ? rope_frequencies(o.rope_of(layer), o.head_width) : std::vector<double>()),
       norm_(child<RmsNorm>("norm", o.width, o.norm_eps, o.norms_from_one)),
       q_(part_of_qkv(o, "q", o.heads)),

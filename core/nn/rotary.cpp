@@ -1,5 +1,6 @@
 #include "core/nn/rotary.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -13,22 +14,49 @@ std::vector<Field> fields(RopeOptions& o) {
           .with_unit("positions")
           .at_least(1),
       enum_field("rope_scaling", o.scaling,
-                 {{"none", RopeScaling::kNone}, {"linear", RopeScaling::kLinear}, {"llama3", RopeScaling::kLlama3}},
+                 {{"none", RopeScaling::kNone},
+                  {"linear", RopeScaling::kLinear},
+                  {"llama3", RopeScaling::kLlama3},
+                  {"yarn", RopeScaling::kYarn}},
                  "how frequencies are lowered for texts longer than those of the training before: not at all, all of "
-                 "them, or the low ones as Llama 3.1 does"),
+                 "them, or the low ones as Llama 3.1 or YaRN does"),
       field("rope_factor", o.factor, "what rope_scaling divides frequencies by").at_least(1),
       field("rope_low_factor", o.low_factor,
             "llama3: wavelengths above rope_context / rope_low_factor are divided by rope_factor")
           .with_range(1e-6, 1e6),
       field("rope_high_factor", o.high_factor, "llama3: wavelengths below rope_context / rope_high_factor stay")
           .with_range(1e-6, 1e6),
-      field("rope_context", o.context, "llama3: longest text of the training before").with_unit("tokens").at_least(1)};
+      field("rope_context", o.context, "llama3, yarn: longest text of the training before")
+          .with_unit("tokens")
+          .at_least(1),
+      field("rope_beta_fast", o.beta_fast, "yarn: pairs that turn more often than this in rope_context stay")
+          .with_range(1e-6, 1e6)
+          .without_effect_at_default(),
+      field("rope_beta_slow", o.beta_slow, "yarn: pairs that turn less often than this are divided by rope_factor")
+          .with_range(1e-6, 1e6)
+          .without_effect_at_default(),
+      field("rope_whole_pairs", o.whole_pairs, "yarn: these bounds are whole numbers of pairs")
+          .without_effect_at_default(),
+      field("rope_attention", o.attention, "yarn: what queries and keys are multiplied by; 0: 0.1 ln(rope_factor) + 1")
+          .with_range(0, 100)
+          .without_effect_at_default()};
 }
 
 std::vector<double> rope_frequencies(const RopeOptions& o, int64_t dim) {
   require(o.scaling != RopeScaling::kLlama3 || o.low_factor < o.high_factor, ExitCode::kConfig,
           "model.rope_low_factor: ", o.low_factor, " must be below model.rope_high_factor: ", o.high_factor);
+  require(o.scaling != RopeScaling::kYarn || (o.beta_slow < o.beta_fast && o.theta > 1), ExitCode::kConfig,
+          "model.rope_beta_slow: ", o.beta_slow, " must be below model.rope_beta_fast: ", o.beta_fast,
+          ", and model.rope_theta above 1");
   const auto context = static_cast<double>(o.context);
+  // The pair that turns so many times in `context`.
+  const auto pair_of = [&](double turns) {
+    return static_cast<double>(dim) * std::log(context / (turns * 2 * std::numbers::pi)) / (2 * std::log(o.theta));
+  };
+  double low = pair_of(o.beta_fast), high = pair_of(o.beta_slow);
+  if (o.whole_pairs) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0), high = std::min(high, static_cast<double>(dim - 1));
+  if (low == high) high += 0.001;
   std::vector<double> out;
   for (int64_t i = 0; i < dim / 2; ++i) {
     double f = std::pow(o.theta, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
@@ -42,9 +70,19 @@ std::vector<double> rope_frequencies(const RopeOptions& o, int64_t dim) {
         f = (1 - kept) * f / o.factor + kept * f;
       }
     }
+    if (o.scaling == RopeScaling::kYarn) {
+      const double kept = 1 - std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+      f = (1 - kept) * f / o.factor + kept * f;
+    }
     out.push_back(f);
   }
   return out;
+}
+
+double rope_score_scale(const RopeOptions& o) {
+  if (o.scaling != RopeScaling::kYarn) return 1;
+  const double m = o.attention > 0 ? o.attention : 0.1 * std::log(o.factor) + 1;
+  return m * m;
 }
 
 }  // namespace lockstep

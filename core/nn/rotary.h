@@ -14,6 +14,7 @@ enum class RopeScaling {
   kNone,
   kLinear,  // all frequencies divided by `factor` (Chen et al. 2023)
   kLlama3,  // low frequencies divided by `factor`, high ones kept, those in between interpolated (Llama 3.1)
+  kYarn,    // likewise, between pairs of elements, and larger scores (Peng et al. 2023, "YaRN")
 };
 
 struct RopeOptions {
@@ -23,11 +24,18 @@ struct RopeOptions {
   // kLlama3: wavelengths above context / low_factor positions are divided, those below context / high_factor are kept.
   double low_factor = 1, high_factor = 4;
   int64_t context = 8192;  // of the model before it was stretched, in positions
+  // kYarn: pairs that turn more than beta_fast times in `context` are kept, those that turn less than beta_slow times
+  // are divided; where these are, in whole pairs with `whole_pairs`.
+  double beta_fast = 32, beta_slow = 1;
+  bool whole_pairs = true;
+  double attention = 0;  // kYarn: what queries and keys are multiplied by; 0: 0.1 ln(factor) + 1
 };
 std::vector<Field> fields(RopeOptions& o);
 
 // Radians a position for each of the dim / 2 pairs of elements of a head: theta^(-2 i / dim), scaled. Throws
 // ExitCode::kConfig, naming the key, where low_factor is not below high_factor.
 std::vector<double> rope_frequencies(const RopeOptions& o, int64_t dim);
+// What scores are multiplied by beside their usual scale: the square of what queries and keys are.
+double rope_score_scale(const RopeOptions& o);
 
 }  // namespace lockstep

@@ -338,6 +338,23 @@ TEST(Llama, KnowsTheOrderOfTokens) {
   EXPECT_NE(std::vector<double>(a.end() - 11, a.end()), std::vector<double>(b.end() - 11, b.end()));
 }
 
+// By transformers' _compute_yarn_parameters: rope_theta 100, factor 4, beta_fast 8, 64 positions, heads of 16.
+TEST(Rope, YarnKeepsPairsThatTurnOften) {
+  const RopeOptions yarn{.theta = 100, .scaling = RopeScaling::kYarn, .factor = 4, .context = 64, .beta_fast = 8};
+  const double expected[] = {1.0,
+                             0.47799012064933777,
+                             0.22135943174362183,
+                             0.09780536592006683,
+                             0.03999999910593033,
+                             0.014058532193303108,
+                             0.007905694656074047,
+                             0.004445698577910662};
+  const std::vector<double> got = rope_frequencies(yarn, 16);
+  for (size_t i = 0; i < 8; ++i) EXPECT_NEAR(got[i], expected[i], 1e-7 * expected[i]) << i;
+  EXPECT_NEAR(rope_score_scale(yarn), 1.138629436111989 * 1.138629436111989, 1e-12);
+  EXPECT_EQ(rope_score_scale({.scaling = RopeScaling::kLlama3}), 1);
+}
+
 TEST(Llama, FrequenciesFollowTheirScaling) {
   const std::vector<double> plain = rope_frequencies({.theta = 500000}, 128);
   ASSERT_EQ(plain.size(), 64u);

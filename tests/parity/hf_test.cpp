@@ -397,7 +397,7 @@ TEST(HfConfig, WhatIsNotSupportedIsRefusedByName) {
   refused("gpt2", "\"scale_attn_weights\": true", "\"scale_attn_weights\": false", "scale_attn_weights");
   refused("gpt2", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false", "tie_word_embeddings");
   refused("gpt2", "\"n_layer\": 2", "\"n_layer\": 2, \"quantization_config\": {}", "quantization_config");
-  refused("llama3", "\"rope_type\": \"llama3\"", "\"rope_type\": \"yarn\"", "rope_parameters.rope_type: yarn");
+  refused("llama3", "\"rope_type\": \"llama3\"", "\"rope_type\": \"dynamic\"", "rope_parameters.rope_type: dynamic");
   refused("llama3", "\"factor\": 4.0,", "", "rope_parameters.factor");
   refused("llama3", "\"low_freq_factor\": 1.0", "\"low_freq_factor\": 9.0", "model.rope_low_factor");
   refused("llama3", "\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"", "hidden_act: gelu");

@@ -46,16 +46,26 @@ void name_llama_tensors(const LlamaOptions& o, HfModel& m) {
 }
 
 void read_rope_scaling(const HfConfig& how, int64_t longest, RopeOptions& o) {
-  const std::string type = how.one_of(how.has("rope_type") ? "rope_type" : "type", {"default", "linear", "llama3"});
+  const std::string type =
+      how.one_of(how.has("rope_type") ? "rope_type" : "type", {"default", "linear", "llama3", "yarn"});
   if (how.number("partial_rotary_factor", 1) != 1) how.refuse("partial_rotary_factor", "other than 1 is not supported");
   if (type == "default") return;
   o.factor = how.number("factor");
   o.scaling = RopeScaling::kLinear;
   if (type == "linear") return;
+  o.context = how.integer("original_max_position_embeddings", longest);
+  if (type == "yarn") {
+    o.scaling = RopeScaling::kYarn;
+    for (const char* key : {"mscale", "mscale_all_dim"})
+      if (how.has(key)) how.refuse(key, "is not supported: attention_factor says what it stands for");
+    o.beta_fast = how.number("beta_fast", o.beta_fast), o.beta_slow = how.number("beta_slow", o.beta_slow);
+    o.whole_pairs = how.truth("truncate", true);
+    o.attention = how.number("attention_factor", 0);
+    return;
+  }
   o.scaling = RopeScaling::kLlama3;
   o.low_factor = how.number("low_freq_factor");
   o.high_factor = how.number("high_freq_factor");
-  o.context = how.integer("original_max_position_embeddings", longest);
 }
 
 HfModel llama_model(const LlamaOptions& given, const HfConfig& c, int64_t longest) {
@@ -80,6 +90,17 @@ JsonValue rope_scaling_of(const RopeOptions& o) {  // null: none
                                {"low_freq_factor", o.low_factor},
                                {"high_freq_factor", o.high_factor},
                                {"original_max_position_embeddings", o.context}})};
+  if (o.scaling == RopeScaling::kYarn) {
+    JsonObject out{{"rope_type", std::string("yarn")},
+                   {"type", std::string("yarn")},
+                   {"factor", o.factor},
+                   {"beta_fast", o.beta_fast},
+                   {"beta_slow", o.beta_slow},
+                   {"truncate", o.whole_pairs},
+                   {"original_max_position_embeddings", o.context}};
+    if (o.attention > 0) out.emplace_back("attention_factor", o.attention);
+    return JsonText{json_line(out)};
+  }
   return nullptr;
 }
 }  // namespace
