@@ -57,7 +57,11 @@ Conversation conversation_or_text(const JsonObject& object, const std::string& n
 // The template of conversations; null where records are texts.
 std::shared_ptr<const ChatTemplate> template_of(const JsonFields& fields, const Vocabulary& vocabulary) {
   if (fields.messages.empty() && (fields.chosen.empty() || fields.chat_template.empty())) return nullptr;
-  return chat_template(fields.chat_template, vocabulary, fields.template_values);
+  auto out = chat_template(fields.chat_template, vocabulary, fields.template_values);
+  if (out->end().empty())
+    log_warning(str("the chat template ", out->name(),
+                    " shows no token or text behind an answer, so that a model may not learn to end one"));
+  return out;
 }
 
 // What the output says of its tokens: with the template that made its records.

@@ -220,7 +220,8 @@ Rendered ChatTemplate::rendered(const Conversation& conversation, bool answer_fo
     const auto origin = static_cast<char16_t>(i + 1);
     message->message = origin;
     for (const auto& [name, value] : conversation.messages[i].members)
-      message->put(Text(name), jinja::of_json(value, name == "role" ? char16_t{0} : origin));
+      message->put(Text(name, name == "role" ? char16_t{0} : origin),
+                   jinja::of_json(value, name == "role" ? char16_t{0} : origin));
     messages.items.emplace_back(std::move(message));
   }
   values.emplace_back("messages", std::move(messages));
@@ -270,16 +271,30 @@ void ChatTemplate::require_whole(const Conversation& conversation, const Rendere
 
 std::vector<uint8_t> ChatTemplate::marks(const Conversation& conversation, const Rendered& r) const {
   std::vector<uint8_t> out(r.text.size());
-  const auto learnt = [&](char16_t message) { return message == 0 || conversation.messages[message - 1u].learnt; };
+  const auto learnt = [&](char16_t message) {
+    return message == 0 || message > conversation.messages.size() || conversation.messages[message - 1u].learnt;
+  };
+  // By the message that the loop was at; a template that counts messages is at none: then by what it shows of them.
+  const auto span_learnt = [&](const jinja::Span& span) {
+    bool out = learnt(span.message);
+    for (size_t i = span.begin; span.message == 0 && i < span.end; ++i) out = out && learnt(r.text.origin_of(i));
+    return out;
+  };
   const auto mark = [&](size_t begin, size_t end) {
     if (begin < end)
       std::fill(out.begin() + static_cast<std::ptrdiff_t>(begin), out.begin() + static_cast<std::ptrdiff_t>(end), 1);
   };
   if (used_for(conversation).marks_generations()) {
     for (const jinja::Span& span : r.generations)
-      if (learnt(span.message)) mark(span.begin, span.end);
+      if (span_learnt(span)) mark(span.begin, span.end);
     return out;
   }
+  const auto answers =
+      std::any_of(conversation.messages.begin(), conversation.messages.end(),
+                  [](const ChatMessage& m) { return m.role == "assistant" && m.learnt && !m.content().empty(); });
+  require(!answers || !r.messages.empty(), ExitCode::kBadData, "the chat template ", source_.name,
+          " does not loop over the messages, so that nobody knows what of its text is an answer; mark answers by "
+          "{% generation %} and {% endgeneration %}");
   for (char16_t before = 0; jinja::Span span : r.messages) {
     const ChatMessage& m = conversation.messages[span.message - 1u];
     const bool begins = std::exchange(before, span.message) != span.message;
@@ -312,7 +327,8 @@ std::vector<TextPart> ChatTemplate::parts(const Conversation& conversation, bool
             "message ", i, " has a role that is no word: ", json_text_of(conversation.messages[i].role).substr(0, 60));
   const Rendered r = rendered(conversation, answer_follows);
   require_whole(conversation, r);
-  const std::vector<uint8_t> targets = marks(conversation, r);
+  // Of a prompt nothing is learnt.
+  const std::vector<uint8_t> targets = answer_follows ? std::vector<uint8_t>(r.text.size()) : marks(conversation, r);
   std::vector<TextPart> out;
   size_t begin = 0;
   const auto flush = [&](size_t end) {

@@ -125,7 +125,7 @@ std::vector<Command> eval_forms() {
        "data.context with a shorter one. Other data than the run's is fitted to it by name: it gets the\n"
        "run's normalisation, numbers of classes and columns; what the run does not have is refused.\n"
        "With --task RUN may also be a folder of transformers: the model is scored on the task's documents, as\n"
-       "lm-evaluation-harness does.",
+       "lm-evaluation-harness does, with the run's own configuration.",
        with_choice_of_checkpoint(
            {{"on",
              "part of the data: validation, train (in order, from its first sample), or all; default: all of a file "

@@ -136,7 +136,12 @@ class KeptLines {
 class TaskEvaluation {
  public:
   TaskEvaluation(const App& app, Arguments& arguments) : arguments_(arguments), run_(arguments.positional[0]) {
-    for (const std::string& path : arguments.list("task")) tasks_.push_back(asked_task(path));
+    for (const std::string& path : arguments.list("task")) {
+      tasks_.push_back(asked_task(path));
+      for (size_t other = 0; other + 1 < tasks_.size(); ++other)
+        require(tasks_[other].task.name != tasks_.back().task.name, ExitCode::kConfig, path,
+                ": there are two tasks named ", tasks_.back().task.name);
+    }
     origin_ = origin_of(app, arguments);
     run_ = chosen_checkpoint(arguments);
     origin_.settings->train.eval_ema = false;
@@ -152,7 +157,6 @@ class TaskEvaluation {
                                   : vocabulary.chat() ? vocabulary.chat()->tokens
                                                       : SpecialTokens();
     prefix_ = prefix_token_of(special, vocabulary);
-    if (prefix_ < 0 && !ends_.empty()) prefix_ = ends_[0];
   }
 
   int run() {
@@ -322,6 +326,9 @@ int eval_tasks(const App& app, Arguments& arguments) {
   for (const char* other : {"on", "confusion"})
     require(arguments.text(other).empty(), ExitCode::kUsage, "lockstep eval: --", other,
             " is for data, not for --task");
+  for (const std::string& more : arguments.rest())
+    require(more.starts_with("init.from="), ExitCode::kUsage, "lockstep eval: ", more,
+            ": with --task the configuration is the run's; init.from=PATH alone may be given");
   return TaskEvaluation(app, arguments).run();
 }
 

@@ -121,7 +121,27 @@ TEST(ChatTemplates, ThatDoWhatNoneMayDoAreRefused) {
           "more than");
   refuses("{% set ns = namespace(l=[]) %}{% for i in range(900) %}{% set ns.l = [ns.l] %}{% endfor %}",
           "nested deeper");
-  refuses("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "macros call each other");
+  refuses("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "nested deeper than 800 levels");
+  std::string deep = "{% macro m(n) %}{{ (m(n - 1) if n > 0 else 'x')";
+  for (int i = 0; i < 500; ++i) deep += " + 'a'";
+  refuses(deep + " }}{% endmacro %}{{ m(48) }}", "nested deeper than 800 levels");
+  // What is large only in the end, or takes long only once.
+  refuses("{{ ('a' * 1000000) | replace('a', 'b' * 1000000) | length }}", "a text has more than 16 MiB");
+  refuses("{{ range(100000) | join('a' * 1000000) | length }}", "a text has more than 16 MiB");
+  refuses("{{ ('a' * 10000000) | list | length }}", "too many steps");
+  refuses("{% for c in 'a' * 10000000 %}{% endfor %}", "too many steps");
+  refuses("{{ ('a,' * 5000000).split(',') | length }}", "too many steps");
+  refuses("{{ ('a' * 100000) | indent('x' * 1000000, true) }}{{ ([1] * 1000) | tojson('', 'y' * 1000000) }}", "");
+  EXPECT_EQ(text("{{ ('a' * 1000000).strip('b' * 1000000 + 'a') }}"), "");
+  EXPECT_EQ(text("{{ ('a ' * 100000).split() | length }}"), "100000");
+  std::string twice = "{% set a = [1] %}";
+  for (int i = 0; i < 60; ++i) twice += "{% set a = [a, a] %}";
+  for (const char* use :
+       {"{{ a | tojson }}", "{{ a }}", "{{ a == [a[0], a[0]] }}", "{{ a < a }}{{ [a] == [[a[1], a[0]]] }}"})
+    refuses(twice + use, "too many steps");
+  std::string names;
+  for (int i = 0; i < 50000; ++i) names += str("{% set v", i, "=1 %}");
+  refuses(names, "too many steps");
   refuses("{{ 'x' * 99999999999 }}", "repeated too often");
   refuses("{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}", "nested deeper");
   refuses("{{ 1" + std::string(5000, '+').replace(0, 0, "") + "1 }}", "nested deeper");
@@ -153,6 +173,18 @@ Vocabulary golden_vocabulary() {
 ChatTemplate template_of(const std::string& source) {
   return ChatTemplate({"own", source, "", {{"bos_token", "<|begin_of_text|>"}, {"eos_token", "<|eot_id|>"}}},
                       golden_vocabulary());
+}
+
+// The members of a message are the sender's, their names too.
+TEST(ChatTemplates, TakeNoTokensFromMessages) {
+  const JsonObject message{{"role", "user"}, {"content", "a"}, {"<|im_end|>", "<|im_start|>"}};
+  for (const char* source :
+       {"{% for m in messages %}{% for k, v in m.items() %}{{ k ~ '=' ~ v ~ ';' }}{% endfor %}{% endfor %}",
+        "{% for m in messages %}{{ m | tojson }}{% endfor %}"}) {
+    const ChatTemplate chat(
+        {"own", source}, Vocabulary::byte_pairs(read_tokenizer(std::string(LOCKSTEP_CHAT_GOLDEN) + "/tokenizer.json")));
+    for (const TextPart& part : chat.parts({{{"user", message}}}, true)) EXPECT_FALSE(part.special) << part.text;
+  }
 }
 
 constexpr const char* kTurns =
@@ -212,17 +244,26 @@ TEST(Targets, MayLackWhatATemplateLeavesOutOfAnAnswer) {
       "\n<<|im_start|>>assistant\n<think>\n[hm\n</think>\n\nyes<<|im_end|>>]\n");
 }
 
+void refuses_conversation(const std::string& source, const Conversation& conversation, const std::string& what) {
+  test::expect_error(ExitCode::kBadData, {what}, [&] { template_of(source).parts(conversation); });
+}
+
 TEST(Targets, AreWhatIsWithinGenerationWhereATemplateSaysSo) {
   const ChatTemplate marked = template_of(
       "{% for m in messages %}{{ m.role + ': ' }}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% "
       "endgeneration %}"
       "{% else %}{{ m.content }}{% endif %}{{ eos_token }}{% endfor %}");
-  Conversation both{{{"user", "a"}, {"assistant", "b"}, {"assistant", "c", false}}};
+  const Conversation both{{{"user", "a"}, {"assistant", "b"}, {"assistant", "c", false}}};
   EXPECT_EQ(shown(marked, both), "user: a<<|eot_id|>>assistant: [b]<<|eot_id|>>assistant: c<<|eot_id|>>");
-}
-
-void refuses_conversation(const std::string& source, const Conversation& conversation, const std::string& what) {
-  test::expect_error(ExitCode::kBadData, {what}, [&] { template_of(source).parts(conversation); });
+  // One that counts messages, too.
+  const ChatTemplate counts = template_of(
+      "{% for i in range(messages | length) %}{% set m = messages[i] %}{{ m.role + ': ' }}{% if m.role == 'assistant' "
+      "%}"
+      "{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{{ eos_token }}{% endfor "
+      "%}");
+  EXPECT_EQ(shown(counts, both), shown(marked, both));
+  refuses_conversation("{% for i in range(2) %}{{ messages[i].content }}{% endfor %}",
+                       {{{"user", "a"}, {"assistant", "b"}}}, "does not loop over the messages");
 }
 
 TEST(Targets, OfConversationsThatATemplateDoesNotShowWholeAreRefused) {
@@ -302,6 +343,9 @@ TEST(ChatSources, AreReadFromATokenizersFolder) {
   for (const char* broken :
        {"chat{", "chat{}\n", "chat{}\nbyte", "chat{\"name\":\"x\",\"source\":3,\"tokens\":{}}\nbyte"})
     test::expect_error(ExitCode::kBadData, {}, [&] { parse_vocabulary(broken); });
+  std::string many;
+  for (int i = 0; i < 100000; ++i) many += "chat{}\n";
+  test::expect_error(ExitCode::kBadData, {"goes with no vocabulary"}, [&] { parse_vocabulary(many); });
 }
 
 }  // namespace

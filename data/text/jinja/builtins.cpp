@@ -12,7 +12,7 @@
 namespace lockstep::jinja {
 namespace {
 
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kStepsOfPart = 8;  // of a text that is split
 
 const Text& text_at(const Arguments& a, size_t place, std::string_view name) {
   const Value* v = a.at(place, name);
@@ -95,6 +95,10 @@ Value split(const Arguments& a, bool from_right) {
   const Value* separator = a.at(0, "sep");
   const int64_t most = integer_at(a, 1, "maxsplit", -1);
   List out;
+  const auto add = [&](Text part) {
+    Budget::spend(kStepsOfPart);
+    out.items.emplace_back(std::move(part));
+  };
   if (separator && !separator->is_none()) {
     const Text& by = text_at(a, 0, "sep");
     if (by.empty()) throw Failure{"splits by an empty text"};
@@ -104,6 +108,7 @@ Value split(const Arguments& a, bool from_right) {
       for (int64_t n = 0; n != most && end >= by.size(); ++n) {
         const size_t found = text.bytes.rfind(by.bytes, end - by.size());
         if (found == std::string::npos) break;
+        Budget::spend(kStepsOfPart);
         parts.emplace_back(text.part(found + by.size(), end));
         end = found;
       }
@@ -115,21 +120,26 @@ Value split(const Arguments& a, bool from_right) {
     for (int64_t n = 0; n != most; ++n) {
       const size_t found = text.bytes.find(by.bytes, at);
       if (found == std::string::npos) break;
-      out.items.emplace_back(text.part(at, found));
+      add(text.part(at, found));
       at = found + by.size();
     }
-    out.items.emplace_back(text.part(at, text.size()));
+    add(text.part(at, text.size()));
     return out;
   }
   if (from_right && most >= 0) throw Failure{"rsplit of white space with a count is not supported"};
-  Text rest = stripped(text, nullptr, Sides::kLeft);
-  for (int64_t n = 0; !rest.empty(); ++n) {
-    const std::vector<size_t> starts = character_starts(rest.bytes);
-    size_t i = 0;
-    while (i + 1 < starts.size() && !is_python_space(character_at(rest.bytes, starts[i]))) ++i;
-    if (n == most) i = starts.size() - 1;
-    out.items.emplace_back(n == most ? stripped(rest, nullptr, Sides::kRight) : rest.part(0, starts[i]));
-    rest = stripped(rest.part(starts[i], rest.size()), nullptr, Sides::kLeft);
+  const std::vector<size_t> starts = character_starts(text.bytes);
+  const size_t end = starts.size() - 1;
+  const auto space = [&](size_t at) { return is_python_space(character_at(text.bytes, starts[at])); };
+  for (size_t at = 0; at < end;) {
+    while (at < end && space(at)) ++at;
+    if (at == end) break;
+    if (static_cast<int64_t>(out.items.size()) == most) {
+      add(stripped(text.part(starts[at], text.size()), nullptr, Sides::kRight));
+      break;
+    }
+    const size_t begin = at;
+    while (at < end && !space(at)) ++at;
+    add(text.part(starts[begin], starts[at]));
   }
   return out;
 }
@@ -146,6 +156,7 @@ Value split_lines(const Arguments& a) {
     if (!ends) continue;
     const size_t line_end = starts[i];
     if (c == '\r' && i + 2 < starts.size() && text.bytes[starts[i + 1]] == '\n') ++i;
+    Budget::spend(kStepsOfPart);
     out.items.emplace_back(text.part(begin, keep ? starts[i + 1] : line_end));
     begin = starts[i + 1];
   }
@@ -786,7 +797,9 @@ bool equals_argument(const Arguments& a) {
 int64_t remainder_of(const Arguments& a, int64_t by) {
   const auto w = a.self.whole();
   if (!w || by == 0) throw Failure{"needs integers, and no division by 0"};
-  return by == -1 ? 0 : (*w % by + by) % by;
+  if (by == -1) return 0;
+  const int64_t rest = *w % by;
+  return rest != 0 && (rest < 0) != (by < 0) ? rest + by : rest;
 }
 
 const std::map<std::string_view, Builtin>& tests() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <unordered_set>
 
 #include "core/base/error.h"
 #include "data/text/valid_text.h"
@@ -13,7 +14,7 @@ namespace {
 
 constexpr size_t kLargestSource = 1 << 20;  // bytes
 constexpr int kDeepest = 200;               // expressions and statements within each other
-constexpr int kDeepestTree = 1000;          // nodes
+constexpr int kDeepestTree = 600;           // nodes
 
 [[noreturn]] void refuse(int line, const std::string& what) {
   throw Error(ExitCode::kBadData, str("line ", line, ": ", what));
@@ -385,7 +386,7 @@ class Parser {
     take();
   }
   std::string named(std::string name) {
-    if (std::find(names_.begin(), names_.end(), name) == names_.end()) names_.push_back(name);
+    if (known_.insert(name).second) names_.push_back(name);
     return name;
   }
 
@@ -891,6 +892,7 @@ class Parser {
   int depth_ = 0;
   bool in_loop_ = false, marks_ = false;
   std::vector<std::string> names_;
+  std::unordered_set<std::string> known_;
 };
 
 }  // namespace

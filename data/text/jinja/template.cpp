@@ -12,7 +12,7 @@
 namespace lockstep::jinja {
 namespace {
 
-constexpr int kDeepestCalls = 50;  // macros within macros
+constexpr int kDeepestRun = 800;  // expressions and statements that are under way
 constexpr int64_t kLongestRange = 100'000;
 constexpr size_t kLongestMessage = 400;  // bytes of what a template says
 
@@ -22,12 +22,15 @@ struct Scope {
   std::vector<std::pair<std::string, Value>> names = {};
 
   const Value* find(std::string_view name) const {
-    for (const Scope* s = this; s; s = s->around)
+    for (const Scope* s = this; s; s = s->around) {
+      Budget::spend(static_cast<int64_t>(s->names.size() / 16));
       for (const auto& [key, value] : s->names)
         if (key == name) return &value;
+    }
     return nullptr;
   }
   void put(const std::string& name, Value value) {
+    Budget::spend(static_cast<int64_t>(names.size() / 16));
     for (auto& member : names)
       if (member.first == name) {
         member.second = std::move(value);
@@ -87,7 +90,7 @@ std::shared_ptr<Dict> dict_of(const Arguments& a) {
 class Interpreter {
  public:
   Interpreter(const Node& root, const Values& values, int64_t now, const Limits& limits, bool strict)
-      : limits_(limits), strict_(strict) {
+      : limits_(limits), budget_(limits.steps), strict_(strict) {
     globals_.names = {
         {"raise_exception", Function{"raise_exception",
                                      [](const Arguments& a) -> Value {
@@ -113,10 +116,6 @@ class Interpreter {
                   str("line ", line_, ": ", escaped(failure.what.substr(0, kLongestMessage), Lines::kEscape)));
     }
   }
-  // A namespace may hold itself.
-  ~Interpreter() {
-    for (const auto& one : namespaces_) one->members.clear();
-  }
   Interpreter(const Interpreter&) = delete;
 
   Rendered take() { return std::move(rendered_); }
@@ -124,9 +123,20 @@ class Interpreter {
  private:
   // --- limits
 
-  void step(int64_t n = 1) {
-    if ((steps_ += n) > limits_.steps) fail("the template takes too many steps");
-  }
+  // Macros may call each other, so that trees of bounded depth are under way several at a time.
+  class Deeper {
+   public:
+    explicit Deeper(Interpreter& of) : of_(of) {
+      if (++of_.deep_ > kDeepestRun) fail(str("the template is nested deeper than ", kDeepestRun, " levels"));
+    }
+    ~Deeper() { --of_.deep_; }
+    Deeper(const Deeper&) = delete;
+
+   private:
+    Interpreter& of_;
+  };
+
+  static void step(int64_t n = 1) { Budget::spend(n); }
   void charge(const Text& text) { step(1 + static_cast<int64_t>(text.size() / 64)); }
 
   void write(const Text& text) {
@@ -172,6 +182,7 @@ class Interpreter {
   Flow run(const Node& n, Scope& scope) {
     line_ = n.line;
     step();
+    const Deeper deeper(*this);
     switch (n.kind) {
       case Kind::kText: write(*n.value.text()); return Flow::kOn;
       case Kind::kPrint: {
@@ -288,8 +299,6 @@ class Interpreter {
   Value macro(const Node& n, Scope& scope) {
     if (&scope != &top_) fail("a macro within a loop or a macro is not supported");
     return Function{n.name, [this, &n](const Arguments& a) -> Value {
-                      if (++calls_ > kDeepestCalls)
-                        throw Failure{str("macros call each other more than ", kDeepestCalls, " deep")};
                       Scope own{&top_};
                       if (a.positional.size() > n.names.size())
                         throw Failure{str("the macro ", n.name, " takes ", n.names.size(), " arguments at most")};
@@ -305,7 +314,6 @@ class Interpreter {
                                             : eval(*n.parts[i - n.required], own));
                       }
                       Text out = capture(n.body, own);
-                      --calls_;
                       return out;
                     }};
   }
@@ -320,6 +328,7 @@ class Interpreter {
   Value eval(const Node& n, Scope& scope) {
     line_ = n.line;
     step();
+    const Deeper deeper(*this);
     switch (n.kind) {
       case Kind::kConstant: return n.value;
       case Kind::kName: {
@@ -538,14 +547,19 @@ class Interpreter {
   }
 
   const Limits limits_;
+  Budget budget_;
   const bool strict_;
-  int64_t steps_ = 0;
-  int line_ = 1, calls_ = 0;
+  int line_ = 1, deep_ = 0;
   char16_t message_ = 0;      // the one that the loop around is at
   Text* captured_ = nullptr;  // where texts go that are a value
   Scope globals_, top_;
   Rendered rendered_;
-  std::vector<std::shared_ptr<Dict>> namespaces_;
+  // A namespace may hold itself.
+  struct Namespaces : std::vector<std::shared_ptr<Dict>> {
+    ~Namespaces() {
+      for (const auto& one : *this) one->members.clear();
+    }
+  } namespaces_;
 };
 
 }  // namespace

@@ -40,7 +40,7 @@ struct Rendered {
 // What a rendering may take: a template that wants more is refused.
 struct Limits {
   int64_t steps = 5'000'000;  // of the interpreter; texts cost one for each 64 bytes, a turn of a loop 16
-  int64_t output = 64 << 20;  // bytes
+  int64_t output = 16 << 20;  // bytes
 };
 
 using Values = std::vector<std::pair<std::string, Value>>;

@@ -12,7 +12,21 @@
 
 namespace lockstep::jinja {
 
+namespace {
+thread_local Budget* current_budget = nullptr;
+}  // namespace
+
+Budget::Budget(int64_t steps) : left_(steps), before_(std::exchange(current_budget, this)) {}
+Budget::~Budget() { current_budget = before_; }
+void Budget::spend(int64_t steps) {
+  if (!current_budget) return;
+  if (steps > current_budget->left_) throw Failure{"the template takes too many steps"};
+  current_budget->left_ -= steps;
+}
+
 Text& Text::operator+=(const Text& more) {
+  Budget::spend(1 + static_cast<int64_t>(more.size() / 64));
+  if (size() + more.size() > kLargestText) throw Failure{str("a text has more than ", kLargestText >> 20, " MiB")};
   if (!more.origins.empty() && origins.empty()) origins.assign(bytes.size(), 0);
   bytes += more.bytes;
   if (!more.origins.empty()) origins += more.origins;
@@ -21,7 +35,11 @@ Text& Text::operator+=(const Text& more) {
 }
 
 void Text::add(std::string_view more, const Text& from, size_t byte) {
-  *this += Text(std::string(more), from.origin_of(byte));
+  if (size() + more.size() > kLargestText) throw Failure{str("a text has more than ", kLargestText >> 20, " MiB")};
+  const char16_t origin = from.origin_of(byte);
+  if (origin != 0 && origins.empty()) origins.assign(bytes.size(), 0);
+  bytes += more;
+  if (!origins.empty()) origins.resize(bytes.size(), origin);
 }
 
 namespace {
@@ -44,6 +62,7 @@ Value::Value(List v) {
 }
 
 const Value* Dict::find(std::string_view key) const {
+  Budget::spend(static_cast<int64_t>(members.size() / 16));
   for (const auto& [name, value] : members)
     if (name.text() && name.text()->bytes == key) return &value;
   return nullptr;
@@ -59,6 +78,7 @@ const Value* Dict::find(const Value& key) const {
 void Dict::put(const Value& key, Value value) {
   if (!key.text() && !key.number() && !key.is_none()) throw Failure{str("a ", type_name(key), " cannot be a key")};
   depth = std::max(depth, depth_of(value));
+  Budget::spend(static_cast<int64_t>(members.size() / 16));
   for (auto& member : members)
     if (equal(member.first, key)) {
       member.second = std::move(value);
@@ -127,6 +147,7 @@ bool is_true(const Value& v) {
 }
 
 bool equal(const Value& a, const Value& b) {
+  Budget::spend(1);
   refuse_unsafe(a), refuse_unsafe(b);
   if (a.undefined() || b.undefined()) return a.undefined() && b.undefined();
   if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
@@ -149,6 +170,7 @@ bool equal(const Value& a, const Value& b) {
 }
 
 int compare(const Value& a, const Value& b) {
+  Budget::spend(1);
   if (const auto x = a.whole(), y = b.whole(); x && y) return *x < *y ? -1 : *x > *y;
   if (const auto x = a.number(), y = b.number(); x && y) return *x < *y ? -1 : *x > *y;
   if (a.text() && b.text()) return std::clamp(a.text()->bytes.compare(b.text()->bytes), -1, 1);
@@ -211,12 +233,14 @@ bool is_python_space(uint32_t c) {
 }
 
 Text stripped(const Text& text, const std::string* characters, Sides sides) {
+  std::vector<uint32_t> those;
+  if (characters)
+    for (size_t i : character_starts(*characters))
+      if (i < characters->size()) those.push_back(character_at(*characters, i));
+  std::sort(those.begin(), those.end());
   const auto goes = [&](size_t at) {
     const uint32_t c = character_at(text.bytes, at);
-    if (!characters) return is_python_space(c);
-    for (size_t i : character_starts(*characters))
-      if (i < characters->size() && character_at(*characters, i) == c) return true;
-    return false;
+    return characters ? std::binary_search(those.begin(), those.end(), c) : is_python_space(c);
   };
   const std::vector<size_t> starts = character_starts(text.bytes);
   size_t begin = 0, end = starts.size() - 1;
@@ -257,6 +281,7 @@ Text quoted(const Text& text) {
 }  // namespace
 
 Text repr(const Value& v) {
+  Budget::spend(1);
   if (v.text()) return quoted(*v.text());
   if (v.undefined()) return Text("Undefined");
   if (const Dict* d = v.dict()) {
@@ -294,9 +319,14 @@ Text to_text(const Value& v) {
   return repr(v);
 }
 
+namespace {
+constexpr int64_t kStepsOfItem = 8;  // an item takes some hundred bytes
+}  // namespace
+
 std::vector<Value> items_of(const Value& v) {
   refuse_unsafe(v);
   if (v.undefined()) return {};
+  if (v.list()) Budget::spend(static_cast<int64_t>(v.list()->items.size()));
   if (v.list() && v.list()->kind == List::Kind::kGenerator) {
     const auto& all = v.list()->items;
     const size_t from = std::exchange(*v.list()->taken, all.size());
@@ -304,6 +334,7 @@ std::vector<Value> items_of(const Value& v) {
   }
   if (v.list()) return v.list()->items;
   std::vector<Value> out;
+  if (v.text() || (v.dict() && !v.dict()->is_namespace)) Budget::spend(kStepsOfItem * length_of(v));
   if (const Text* t = v.text()) {
     const std::vector<size_t> starts = character_starts(t->bytes);
     for (size_t i = 0; i + 1 < starts.size(); ++i) out.emplace_back(t->part(starts[i], starts[i + 1]));
@@ -418,6 +449,7 @@ void add_json_text(const Text& text, const JsonStyle& style, Text& out) {
 }
 
 void add_json(const Value& v, const JsonStyle& style, const std::string& margin, Text& out) {
+  Budget::spend(1);
   if (v.text()) return add_json_text(*v.text(), style, out);
   if (v.is_none()) {
     out += "null";

@@ -16,6 +16,26 @@
 
 namespace lockstep::jinja {
 
+// Thrown by what values cannot do; the interpreter adds the line.
+struct Failure {
+  std::string what;
+};
+
+// What a rendering may still do, of this thread; without one there is no bound. Whatever a template can make large or
+// repeat spends some of it.
+class Budget {
+ public:
+  explicit Budget(int64_t steps);
+  ~Budget();
+  Budget(const Budget&) = delete;
+  static void spend(int64_t steps);  // throws Failure where there is none left
+
+ private:
+  int64_t left_;
+  Budget* const before_;
+};
+constexpr size_t kLargestText = 16 << 20;  // bytes; a larger one is a Failure
+
 // UTF-8, and of each byte the message that it comes from.
 struct Text {
   std::string bytes = {};
@@ -37,7 +57,7 @@ struct Text {
     return out;
   }
   char16_t origin_of(size_t byte) const { return origins.empty() ? char16_t{0} : origins[byte]; }
-  Text& operator+=(const Text& more);
+  Text& operator+=(const Text& more);  // spends, and throws Failure where it is too large
   // `more` with the origin of one byte of `from`.
   void add(std::string_view more, const Text& from, size_t byte);
 };
@@ -127,11 +147,6 @@ struct Arguments {
 
   // The argument at a place, or under its name; null where there is none.
   const Value* at(size_t place, std::string_view name) const;
-};
-
-// Thrown by what values cannot do; the interpreter adds the line.
-struct Failure {
-  std::string what;
 };
 
 std::string_view type_name(const Value& value);  // str, int, list, ... as Python calls them
