@@ -3,7 +3,8 @@
 // reads nothing but its values. A plain value that threads may share; rendering holds nothing between two calls.
 //
 // Known: for (with else and if), if, set (also as a block), macro, filter, break, continue, raw, generation; all
-// expressions; the filters, tests and methods of builtins.cpp; namespace, dict, range, raise_exception, strftime_now.
+// expressions; the filters, tests and methods of filters.cpp and methods.cpp; namespace, dict, range, raise_exception,
+// strftime_now.
 #pragma once
 
 #include <cstdint>
