@@ -36,6 +36,7 @@ constexpr const char* kCompanions[] = {kGeneration,
                                        "vocab.txt",
                                        "tokenizer.model",
                                        "chat_template.jinja",
+                                       "additional_chat_templates/tool_use.jinja",
                                        kPreprocessor};
 constexpr const char* kSpecialTokens[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
 
@@ -60,6 +61,8 @@ class PendingFolder {
   }
   std::string operator/(const std::string& name) const { return str(temporary_, "/", name); }
   void write(const std::string& name, const std::string& text) const {
+    std::error_code error;
+    fs::create_directories(fs::path(*this / name).parent_path(), error);  // what cannot be made cannot be written
     PendingFile file(*this / name, false);
     std::ofstream out(file.temporary(), std::ios::binary);
     out << text;

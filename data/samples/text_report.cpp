@@ -156,7 +156,8 @@ void inspect_text(const DatasetFile& file, DatasetReport& report, const Progress
   else inspect_sequence(file, used, progress);
   report.used = std::count(used.begin(), used.end(), 1);
   report.vocabulary = h.vocabulary_size;
-  if (h.vocabulary && h.vocabulary->chat()) report.chat = h.vocabulary->chat()->name;
+  if (h.vocabulary && h.vocabulary->chat() && h.vocabulary->chat()->has_template())
+    report.chat = h.vocabulary->chat()->name;
   if (h.vocabulary)
     for (uint32_t c : h.vocabulary->code_points()) report.characters += to_utf8(c);
 }

@@ -176,8 +176,8 @@ std::shared_ptr<const ChatSource> chat_source_of_folder(const std::string& folde
   for (const std::string* text : {&out.source, &out.tool_use})
     require(first_invalid(*text, TextEncoding::kUtf8) < 0, ExitCode::kBadData, folder,
             ": its chat template holds bytes that are no UTF-8");
-  if (out.source.empty()) return nullptr;
   out.tokens = special_tokens_of_folder(folder);
+  if (!out.has_template() && out.tokens.empty()) return nullptr;
   return std::make_shared<const ChatSource>(std::move(out));
 }
 
@@ -400,7 +400,8 @@ std::shared_ptr<const ChatTemplate> chat_template(const std::string& name, const
     if (vocabulary.chat()) source.tokens = vocabulary.chat()->tokens;
     return std::make_shared<const ChatTemplate>(std::move(source), vocabulary, values);
   };
-  if (name.empty() && vocabulary.chat()) return with_tokens(*vocabulary.chat());
+  const bool has_own = vocabulary.chat() && vocabulary.chat()->has_template();
+  if (has_own && (name.empty() || name == "own")) return with_tokens(*vocabulary.chat());
   if (name.ends_with(kFile))
     return with_tokens({fs::path(name).filename().string(), InputFile(name).text(kLargestFile)});
   const std::string wanted = name.empty() ? usual_template(vocabulary) : name;

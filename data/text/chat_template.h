@@ -21,10 +21,11 @@ namespace lockstep {
 // The text of a template, and what it knows of its tokenizer.
 struct ChatSource {
   std::string name;           // chatml, llama3, plain, a file's name, or "own": that of the tokenizer's folder
-  std::string source;         // Jinja
+  std::string source;         // Jinja; empty: no template is known, but the tokens are
   std::string tool_use = {};  // the template in its place where a conversation has tools; empty: the same
   std::vector<std::pair<std::string, std::string>> tokens = {};  // bos_token, eos_token and the like, and their texts
   friend bool operator==(const ChatSource&, const ChatSource&) = default;
+  bool has_template() const { return !source.empty(); }
 
   std::string text() const;                          // JSON on one line
   static ChatSource parse(const std::string& text);  // throws ExitCode::kBadData
@@ -33,8 +34,8 @@ struct ChatSource {
 // its folder. Throws ExitCode::kBadData naming a file that is no JSON object.
 using SpecialTokens = std::vector<std::pair<std::string, std::string>>;
 SpecialTokens special_tokens_of_folder(const std::string& folder);
-// Of a folder with a tokenizer: chat_template.jinja, or the chat_template of tokenizer_config.json; null where it has
-// neither. Throws ExitCode::kBadData naming a file that is not what it should be.
+// Of a folder with a tokenizer: its tokens, and chat_template.jinja or the chat_template of tokenizer_config.json; null
+// where it has nothing of these. Throws ExitCode::kBadData naming a file that is not what it should be.
 std::shared_ptr<const ChatSource> chat_source_of_folder(const std::string& folder);
 
 class ChatTemplate {

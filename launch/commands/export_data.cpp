@@ -62,18 +62,25 @@ void add_words(const Checkpoint& c, const WordPieces& words, HfExport& out) {
     set_member(out.config, "pad_token_id", int64_t{padding});
 }
 
-// The chat template of the data, where the folder that the model came from has none or another one; and the tokens that
-// it asks for.
+// The chat template of the data, where the folder that the model came from has none or another one; and, of a tokenizer
+// that is written here, its tokens.
 void add_chat(const Vocabulary& vocabulary, const std::string& source, HfExport& out) {
-  if (!vocabulary.chat() || !vocabulary.has_tokenizer()) return;
+  const ChatSource* chat = vocabulary.chat();
+  if (!chat || !vocabulary.has_tokenizer()) return;
   const auto theirs = source.empty() ? nullptr : chat_source_of_folder(source);
-  if (!theirs || theirs->source != vocabulary.chat()->source)
-    out.files.emplace_back("chat_template.jinja", vocabulary.chat()->source);
+  if (chat->has_template() && (!theirs || theirs->source != chat->source || theirs->tool_use != chat->tool_use)) {
+    out.files.emplace_back("chat_template.jinja", chat->source);
+    if (!chat->tool_use.empty()) out.files.emplace_back("additional_chat_templates/tool_use.jinja", chat->tool_use);
+  }
   for (auto& [name, text] : out.files) {
     if (name != "tokenizer_config.json") continue;
     JsonObject config = *parse_json_object(text);
-    for (const auto& [token, of] : vocabulary.chat()->tokens)
-      if (!find_member(config, token)) config.emplace_back(token, of);
+    for (const auto& [token, of] : chat->tokens) {
+      set_member(config, token, of);
+      const int32_t id = vocabulary.special(of);
+      for (const char* known : {"bos_token", "eos_token", "pad_token"})
+        if (token == known && id >= 0) set_member(out.config, token + "_id", int64_t{id});
+    }
     text = json_line(config) + "\n";
   }
 }

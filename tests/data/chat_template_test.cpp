@@ -134,6 +134,11 @@ TEST(ChatTemplates, ThatDoWhatNoneMayDoAreRefused) {
   refuses("{{ ('a' * 100000) | indent('x' * 1000000, true) }}{{ ([1] * 1000) | tojson('', 'y' * 1000000) }}", "");
   EXPECT_EQ(text("{{ ('a' * 1000000).strip('b' * 1000000 + 'a') }}"), "");
   EXPECT_EQ(text("{{ ('a ' * 100000).split() | length }}"), "100000");
+  // Searches, and scans of a whole text, many times.
+  refuses("{% set a = 'a' * 300000 %}{% set b = 'a' * 150000 ~ 'b' %}{{ b in a }}", "searches too long a text");
+  for (const char* scan : {"c.isdigit()", "c[i]", "c.count('zzz')", "c.strip(c[:100])", "c | lower | upper"})
+    refuses(str("{% set c = 'a' * 300000 %}{% for i in range(100000) %}{% set x = ", scan, " %}{% endfor %}"),
+            "too many steps");
   std::string twice = "{% set a = [1] %}";
   for (int i = 0; i < 60; ++i) twice += "{% set a = [a, a] %}";
   for (const char* use :

@@ -61,6 +61,7 @@ void read_rope_scaling(const HfConfig& how, int64_t longest, RopeOptions& o) {
     o.beta_fast = how.number("beta_fast", o.beta_fast), o.beta_slow = how.number("beta_slow", o.beta_slow);
     o.whole_pairs = how.truth("truncate", true);
     o.attention = how.number("attention_factor", 0);
+    if (how.has("attention_factor") && o.attention <= 0) how.refuse("attention_factor", "must be above 0");
     return;
   }
   o.scaling = RopeScaling::kLlama3;

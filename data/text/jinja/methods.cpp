@@ -36,7 +36,7 @@ Value split(const Arguments& a, bool from_right) {
     }
     size_t at = 0;
     for (int64_t n = 0; n != most; ++n) {
-      const size_t found = text.bytes.find(by.bytes, at);
+      const size_t found = find_text(text.bytes, by.bytes, at);
       if (found == std::string::npos) break;
       add(text.part(at, found));
       at = found + by.size();
@@ -77,7 +77,7 @@ Value affix(const Arguments& a, bool begins) {
 
 Value find(const Arguments& a, bool last) {
   const std::string &whole = a.self.text()->bytes, &part = text_at(a, 0, "sub").bytes;
-  const size_t found = last ? whole.rfind(part) : whole.find(part);
+  const size_t found = find_text(whole, part, 0, last);
   if (found == std::string::npos) return int64_t{-1};
   return static_cast<int64_t>(character_starts(whole.substr(0, found)).size()) - 1;
 }
@@ -86,7 +86,8 @@ Value count(const Arguments& a) {
   const std::string &whole = a.self.text()->bytes, &part = text_at(a, 0, "sub").bytes;
   if (part.empty()) return static_cast<int64_t>(character_starts(whole).size());
   int64_t n = 0;
-  for (size_t at = whole.find(part); at != std::string::npos; at = whole.find(part, at + part.size())) ++n;
+  for (size_t at = find_text(whole, part, 0); at != std::string::npos; at = find_text(whole, part, at + part.size()))
+    ++n;
   return n;
 }
 

@@ -69,7 +69,7 @@ Text replaced(const Text& text, const Text& old, const Text& by, int64_t most) {
   }
   size_t at = 0;
   for (int64_t n = 0; n != most; ++n) {
-    const size_t found = text.bytes.find(old.bytes, at);
+    const size_t found = find_text(text.bytes, old.bytes, at);
     if (found == std::string::npos) break;
     out += text.part(at, found), out += by;
     at = found + old.size();

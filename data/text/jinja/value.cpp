@@ -185,12 +185,23 @@ int compare(const Value& a, const Value& b) {
   throw Failure{str("a ", type_name(a), " and a ", type_name(b), " have no order")};
 }
 
+size_t find_text(const std::string& whole, const std::string& part, size_t from, bool last) {
+  // The worst that a search may take, of texts that are nearly alike everywhere.
+  constexpr double kMostCompared = 4e9;
+  if (static_cast<double>(whole.size()) * static_cast<double>(part.size()) > kMostCompared)
+    throw Failure{"the template searches too long a text for too long a one"};
+  const size_t found = last ? whole.rfind(part) : whole.find(part, from);
+  const size_t end = found == std::string::npos || last ? whole.size() : found;
+  Budget::spend(static_cast<int64_t>((end - std::min(from, end)) / 64 * (1 + part.size() / 64)));
+  return found;
+}
+
 bool contains(const Value& container, const Value& item) {
   refuse_unsafe(container);
   if (container.undefined()) return false;
   if (const Text* whole = container.text()) {
     if (!item.text()) throw Failure{str("'in' of a text needs a text, not a ", type_name(item))};
-    return whole->bytes.find(item.text()->bytes) != std::string::npos;
+    return find_text(whole->bytes, item.text()->bytes, 0) != std::string::npos;
   }
   if (container.dict() && !container.dict()->is_namespace) return container.dict()->find(item) != nullptr;
   if (!container.list()) throw Failure{str("nothing is in a ", type_name(container))};
@@ -220,6 +231,7 @@ uint32_t character_at(std::string_view text, size_t at) {
 }
 
 std::vector<size_t> character_starts(const std::string& text) {
+  Budget::spend(static_cast<int64_t>(text.size() / 32));
   std::vector<size_t> out;
   for (size_t i = 0; i < text.size(); ++i)
     if ((static_cast<uint8_t>(text[i]) & 0xC0) != 0x80) out.push_back(i);
@@ -237,6 +249,7 @@ Text stripped(const Text& text, const std::string* characters, Sides sides) {
   if (characters)
     for (size_t i : character_starts(*characters))
       if (i < characters->size()) those.push_back(character_at(*characters, i));
+  Budget::spend(static_cast<int64_t>(those.size() / 4));
   std::sort(those.begin(), those.end());
   const auto goes = [&](size_t at) {
     const uint32_t c = character_at(text.bytes, at);

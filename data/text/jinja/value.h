@@ -155,6 +155,8 @@ bool equal(const Value& a, const Value& b);
 // -1, 0 or 1. Throws Failure for values that have no order.
 int compare(const Value& a, const Value& b);
 bool contains(const Value& container, const Value& item);
+// As std::string's find or rfind. Spends, and throws Failure where it may take too long.
+size_t find_text(const std::string& whole, const std::string& part, size_t from, bool last = false);
 Text to_text(const Value& value);                                 // Python's str()
 Text repr(const Value& value);                                    // Python's repr()
 std::string number_text(double value);                            // 2.0, 1e-05

@@ -219,7 +219,9 @@ cat >folder/chat_template.jinja <<'JINJA'
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>model\n' }}{% if brief %}{{ 'no' }}{% endif %}{% endif %}
 JINJA
-echo '{"bos_token": {"content": "<|begin_of_text|>"}, "eos_token": "<|endoftext|>"}' >folder/tokenizer_config.json
+echo '{"bos_token": {"content": "<|begin_of_text|>"}, "eos_token": "<|im_end|>"}' >folder/tokenizer_config.json
+mkdir folder/additional_chat_templates
+sed 's/user/user/' folder/chat_template.jinja >folder/additional_chat_templates/tool_use.jinja
 share() { printf '{"talk": [{"from": "human", "value": "%s"}, {"from": "gpt", "value": "%s"}]}\n' "$1" "$2"; }
 { share "What is the answer?" "The answer is 42." && share "What is the question?" "no" && share "You are brief" "What?" && share "  What?  " "newlines"; } >shared.jsonl
 share_import() { lockstep data import json "$1" "$2.h5" --messages talk --tokenizer folder --force "${@:3}"; }
@@ -236,6 +238,11 @@ succeeds "own template: a value of it" ask folded --prompt "What is the question
 expect "own template: a value of it: the answer is another one" test "$(cat out)" != no
 succeeds "own template: export" lockstep checkpoint export folded folded.hf --to hf
 expect "own template: it travels with the export" cmp <(tr -d '\n' <folder/chat_template.jinja) <(tr -d '\n' <folded.hf/chat_template.jinja)
+expect "own template: the form for tools, too" cmp folder/additional_chat_templates/tool_use.jinja folded.hf/additional_chat_templates/tool_use.jinja
+expect "own template: its tokens, too" grep -q '"eos_token":"<|im_end|>"' folded.hf/tokenizer_config.json
+same "own template: the export's number of the end" 2 "$(sed -E 's/.*"eos_token_id":([0-9]*).*/\1/' folded.hf/config.json)"
+succeeds "own template: import by the export's tokenizer" lockstep data import json shared.jsonl by_export.h5 --messages talk --tokenizer folded.hf
+same "own template: the same tokens" "$(lockstep data inspect folded.h5 | grep identity)" "$(lockstep data inspect by_export.h5 | grep identity)"
 succeeds "own template: an answer of the export" ask folded.hf --prompt "What is the answer?"
 same "own template: an answer of the export" "The answer is 42." "$(cat out)"
 succeeds "own template: a file of it" lockstep data import json shared.jsonl by_file.h5 --messages talk --tokenizer "$tokenizer" \
