@@ -27,6 +27,7 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kBlock = 256;  // documents that are scored, and written, at once
+constexpr int64_t kTexts = 8;    // that a rank continues at once: no rank waits for another for long
 
 // Samples that are scored; of each task others.
 class RequestSource final : public DataSource {
@@ -207,10 +208,12 @@ class TaskEvaluation {
       });
       const int64_t resumed = std::stoll(broadcast_text(comm, std::to_string(figures.size()), 0, "documents"));
       done += resumed;
-      for (auto begin = static_cast<size_t>(resumed); begin < count; begin += kBlock) {
-        const size_t end = std::min(count, begin + static_cast<size_t>(kBlock));
+      const bool generates = t.task.kind == ScoringKind::kGenerate;
+      const auto block = static_cast<size_t>(generates ? kTexts * comm.size() : kBlock);
+      for (auto begin = static_cast<size_t>(resumed); begin < count; begin += block) {
+        const size_t end = std::min(count, begin + block);
         std::vector<DocumentLine> lines(end - begin);
-        if (t.task.kind == ScoringKind::kGenerate) generate(comm, t, begin, tokens, whole, lines);
+        if (generates) generate(comm, t, begin, tokens, whole, lines);
         else score(comm, placed, t, begin, tokens, lines);
         fail_together(comm, [&] {
           std::string text;
@@ -276,7 +279,7 @@ class TaskEvaluation {
       request.sampling.temperature = 0;
       request.ends = ends_;
       Decoder decoder(*model, origin_.task,
-                      {.places = std::min<int64_t>(8, std::ssize(prompts)), .place_tokens = context()});
+                      {.places = std::min(kTexts, std::ssize(prompts)), .place_tokens = context()});
       const auto has_stop = [&](const std::string& text) {
         return std::any_of(t.task.until.begin(), t.task.until.end(),
                            [&](const std::string& stop) { return !stop.empty() && text.find(stop) != text.npos; });
