@@ -102,11 +102,6 @@ CharacterKind kind_of(uint32_t c) {
           .punctuation = category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO};
 }
 
-bool is_white_space(uint32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
-
 Decomposed canonical_decomposition(uint32_t c) {
   Decomposed out{{c}, 1};
   if (c < 0xC0 || is_in(kSinceUnicode9, c)) return out;

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-bool can_normalise();  // false in a build without utf8proc; nothing up to lower_case() is called there
+bool can_normalise();  // false in a build without utf8proc; nothing up to combining_class() is called there
 
 // UTF-8. Throws ExitCode::kBadData for other bytes.
 std::string nfc(std::string_view text);
@@ -28,16 +28,21 @@ struct CharacterKind {
   bool punctuation = false;  // of ASCII all that is printed and no letter, digit or space; else P
 };
 CharacterKind kind_of(uint32_t code_point);
-bool is_white_space(uint32_t code_point);  // Unicode's White_Space
 struct Decomposed {
   std::array<uint32_t, 8> points{};
   size_t count = 0;
 };
 Decomposed canonical_decomposition(uint32_t code_point);  // itself where it has none
 int combining_class(uint32_t code_point);
-uint32_t lower_case(uint32_t code_point);  // of one character; U+0130, which has two, is itself
+
+// Unicode's White_Space, in any build.
+constexpr bool is_white_space(uint32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
 
 // Of ASCII alone in a build without utf8proc; others are themselves, printed, and no letters there.
+uint32_t lower_case(uint32_t code_point);  // of one character; U+0130, which has two, is itself
 uint32_t upper_case(uint32_t code_point);  // of one character; one that has several is itself
 bool is_printed(uint32_t code_point);      // Python's str.isprintable()
 bool is_letter(uint32_t code_point);       // L

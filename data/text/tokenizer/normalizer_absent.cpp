@@ -17,10 +17,9 @@ std::string nfc(std::string_view) { refuse(); }
 size_t last_boundary(std::string_view text) { return text.size(); }
 size_t next_boundary(std::string_view text, size_t) { return text.size(); }
 CharacterKind kind_of(uint32_t) { refuse(); }
-bool is_white_space(uint32_t) { refuse(); }
 Decomposed canonical_decomposition(uint32_t) { refuse(); }
 int combining_class(uint32_t) { refuse(); }
-uint32_t lower_case(uint32_t) { refuse(); }
+uint32_t lower_case(uint32_t c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; }
 uint32_t upper_case(uint32_t c) { return c >= 'a' && c <= 'z' ? c - 32 : c; }
 bool is_printed(uint32_t c) { return c >= 0x20 && c != 0x7F; }
 bool is_letter(uint32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
