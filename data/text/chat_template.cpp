@@ -104,6 +104,20 @@ void read_templates(const JsonObject& config, const std::string& path, ChatSourc
   }
 }
 
+// bos_token and the like, by tokenizer_config.json or, where that has none, by special_tokens_map.json.
+SpecialTokens named_tokens(const JsonObject& config, const std::string& folder) {
+  const std::string map = folder + "/special_tokens_map.json";
+  const JsonObject others = is_file(map) ? object_in(map) : JsonObject();
+  SpecialTokens out;
+  for (const char* name :
+       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    std::string token = token_text(config, name);
+    if (token.empty()) token = token_text(others, name);
+    if (!token.empty()) out.emplace_back(name, token);
+  }
+  return out;
+}
+
 std::vector<std::string> special_tokens_of(const ChatSource& source, const Vocabulary& vocabulary) {
   std::vector<std::string> out = tokens_of(source.name);
   if (source.name == "plain" || !vocabulary.has_tokenizer()) return out;
@@ -151,20 +165,6 @@ ChatSource ChatSource::parse(const std::string& text) {
   return out;
 }
 
-SpecialTokens special_tokens_of_folder(const std::string& folder) {
-  const std::string config = folder + "/tokenizer_config.json", map = folder + "/special_tokens_map.json";
-  const JsonObject settings = is_file(config) ? object_in(config) : JsonObject();
-  const JsonObject others = is_file(map) ? object_in(map) : JsonObject();
-  SpecialTokens out;
-  for (const char* name :
-       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
-    std::string token = token_text(settings, name);
-    if (token.empty()) token = token_text(others, name);
-    if (!token.empty()) out.emplace_back(name, token);
-  }
-  return out;
-}
-
 std::shared_ptr<const ChatSource> chat_source_of_folder(const std::string& folder) {
   ChatSource out{"own", ""};
   const std::string config = folder + "/tokenizer_config.json", file = folder + "/chat_template.jinja",
@@ -176,7 +176,7 @@ std::shared_ptr<const ChatSource> chat_source_of_folder(const std::string& folde
   for (const std::string* text : {&out.source, &out.tool_use})
     require(first_invalid(*text, TextEncoding::kUtf8) < 0, ExitCode::kBadData, folder,
             ": its chat template holds bytes that are no UTF-8");
-  out.tokens = special_tokens_of_folder(folder);
+  out.tokens = named_tokens(settings, folder);
   if (!out.has_template() && out.tokens.empty()) return nullptr;
   return std::make_shared<const ChatSource>(std::move(out));
 }
@@ -289,7 +289,7 @@ std::vector<uint8_t> ChatTemplate::marks(const Conversation& conversation, const
       if (span_learnt(span)) mark(span.begin, span.end);
     return out;
   }
-  const auto answers =
+  const bool answers =
       std::any_of(conversation.messages.begin(), conversation.messages.end(),
                   [](const ChatMessage& m) { return m.role == "assistant" && m.learnt && !m.content().empty(); });
   require(!answers || !r.messages.empty(), ExitCode::kBadData, "the chat template ", source_.name,
@@ -351,18 +351,18 @@ std::vector<TextPart> ChatTemplate::parts(const Conversation& conversation, bool
 
 // By a conversation of two short messages. A template that refuses it, or writes them elsewhere, has neither.
 void ChatTemplate::find_head_and_end() {
-  constexpr const char* kAnswer = "Yes";
+  const std::string answer = "Yes";
   try {
-    const Conversation question{{{"user", "Is it?"}}}, both{{{"user", "Is it?"}, {"assistant", kAnswer}}};
+    const Conversation question{{{"user", "Is it?"}}}, both{{{"user", "Is it?"}, {"assistant", answer}}};
     const std::string before = rendered(question, false).text.bytes, with_head = rendered(question, true).text.bytes;
     if (with_head.starts_with(before)) head_ = with_head.substr(before.size());
-    bool answer = false;
+    bool found = false;
     for (const TextPart& part : parts(both)) {
-      const size_t at = part.target && !answer ? part.text.find(kAnswer) : std::string::npos;
+      const size_t at = part.target && !found ? part.text.find(answer) : std::string::npos;
       if (at != std::string::npos) {
-        answer = true;
-        end_ = part.text.substr(at + 3);
-      } else if (answer && part.target && (part.special || end_.empty())) {
+        found = true;
+        end_ = part.text.substr(at + answer.size());
+      } else if (found && part.target && (part.special || end_.empty())) {
         // The token says more than the text before it.
         end_ = part.text;
         if (part.special) break;

@@ -18,22 +18,21 @@
 
 namespace lockstep {
 
+// bos_token, eos_token and the like of a tokenizer, and their texts.
+using SpecialTokens = std::vector<std::pair<std::string, std::string>>;
+
 // The text of a template, and what it knows of its tokenizer.
 struct ChatSource {
   std::string name;           // chatml, llama3, plain, a file's name, or "own": that of the tokenizer's folder
   std::string source;         // Jinja; empty: no template is known, but the tokens are
   std::string tool_use = {};  // the template in its place where a conversation has tools; empty: the same
-  std::vector<std::pair<std::string, std::string>> tokens = {};  // bos_token, eos_token and the like, and their texts
+  SpecialTokens tokens = {};
   friend bool operator==(const ChatSource&, const ChatSource&) = default;
   bool has_template() const { return !source.empty(); }
 
   std::string text() const;                          // JSON on one line
   static ChatSource parse(const std::string& text);  // throws ExitCode::kBadData
 };
-// The texts of a tokenizer's bos_token, eos_token and the like, by tokenizer_config.json or special_tokens_map.json of
-// its folder. Throws ExitCode::kBadData naming a file that is no JSON object.
-using SpecialTokens = std::vector<std::pair<std::string, std::string>>;
-SpecialTokens special_tokens_of_folder(const std::string& folder);
 // Of a folder with a tokenizer: its tokens, and chat_template.jinja or the chat_template of tokenizer_config.json; null
 // where it has nothing of these. Throws ExitCode::kBadData naming a file that is not what it should be.
 std::shared_ptr<const ChatSource> chat_source_of_folder(const std::string& folder);
@@ -78,9 +77,9 @@ class ChatTemplate {
 };
 
 const std::vector<ChatSource>& chat_sources();  // ours: chatml, llama3, plain
-// name: one of ours, or a file that ends in .jinja; empty: the vocabulary's own, and where it has none the first of
-// ours whose special tokens it has, which is chatml or llama3. Throws ExitCode::kUsage for another name, and where the
-// tokenizer lacks one of the special tokens of ours.
+// name: one of ours, a file that ends in .jinja, or "own", the vocabulary's; empty: that, and where it has none the
+// first of ours whose special tokens it has, which is chatml or llama3. Throws ExitCode::kUsage for another name, and
+// where the tokenizer lacks one of the special tokens of ours.
 std::shared_ptr<const ChatTemplate> chat_template(const std::string& name, const Vocabulary& vocabulary,
                                                   const std::string& values = {});
 

@@ -286,7 +286,7 @@ std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text) {
   if (text.empty()) return nullptr;
   if (const size_t line = text.find('\n'); text.starts_with(kChat) && text[kChat.size()] == '{' && line != text.npos) {
     const std::string rest = text.substr(line + 1);
-    auto out = rest.starts_with(kChat) && !rest.starts_with("char") ? nullptr : parse_vocabulary(rest);
+    auto out = rest.starts_with(kChat) ? nullptr : parse_vocabulary(rest);
     require(out != nullptr, ExitCode::kBadData, "a chat template goes with no vocabulary");
     out->set_chat(
         std::make_shared<const ChatSource>(ChatSource::parse(text.substr(kChat.size(), line - kChat.size()))));

@@ -8,7 +8,6 @@
 #include "core/interop/hf_config.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
-#include "data/text/chat_template.h"
 #include "launch/artifacts/append_file.h"
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/open_whole.h"
@@ -136,13 +135,8 @@ class KeptLines {
 
 class TaskEvaluation {
  public:
-  TaskEvaluation(const App& app, Arguments& arguments) : arguments_(arguments), run_(arguments.positional[0]) {
-    for (const std::string& path : arguments.list("task")) {
-      tasks_.push_back(asked_task(path));
-      for (size_t other = 0; other + 1 < tasks_.size(); ++other)
-        require(tasks_[other].task.name != tasks_.back().task.name, ExitCode::kConfig, path,
-                ": there are two tasks named ", tasks_.back().task.name);
-    }
+  TaskEvaluation(const App& app, Arguments& arguments)
+      : arguments_(arguments), run_(arguments.positional[0]), tasks_(asked_tasks(arguments.list("task"))) {
     origin_ = origin_of(app, arguments);
     run_ = chosen_checkpoint(arguments);
     origin_.settings->train.eval_ema = false;
@@ -152,12 +146,6 @@ class TaskEvaluation {
     const auto none =
         std::make_shared<const ScoreRequests>(std::vector<ScoreRequest>{{{0, 0}, 1}}, context(), classes());
     origin_.settings->source = std::make_unique<RequestSource>(none);
-    ends_ = origin_.ends;
-    const Vocabulary& vocabulary = *origin_.vocabulary;
-    const SpecialTokens special = !origin_.checkpoint ? special_tokens_of_folder(origin_.place)
-                                  : vocabulary.chat() ? vocabulary.chat()->tokens
-                                                      : SpecialTokens();
-    prefix_ = prefix_token_of(special, vocabulary);
   }
 
   int run() {
@@ -178,13 +166,14 @@ class TaskEvaluation {
     PlacedTask placed(*origin_.settings, data, comm, shapes, PlacedTask::Use::kPredict);
     if (checkpoint) fail_together(comm, [&] { placed.load_parameters(*checkpoint, arguments_.has("ema")); });
     else placed.load_initial();
-    const QuestionTokens tokens(*origin_.vocabulary, context(), prefix_);
+    const Vocabulary& vocabulary = *origin_.vocabulary;
+    const QuestionTokens tokens(vocabulary, context(), prefix_token_of(vocabulary));
     const std::string to = arguments_.text("to");
     std::unique_ptr<KeptLines> kept;  // of rank 0
     fail_together(comm, [&] {
       if (comm.rank() != 0 || to.empty()) return;
       std::string identity = checkpoint ? to_hex(digest_of(*checkpoint)) : identity_of_folder(run_);
-      for (const AskedTask& t : tasks_) identity += t.task.identity;
+      for (const AskedTask& t : tasks_) identity += identity_of(t.task);
       kept = std::make_unique<KeptLines>(to, to_hex(hash128(identity + (arguments_.has("ema") ? "ema" : ""))),
                                          arguments_.has("force"));
     });
@@ -249,7 +238,7 @@ class TaskEvaluation {
     const size_t end = begin + lines.size();
     AskedRequests asked;
     fail_together(comm, [&] { asked = requests_of(t, begin, end, tokens); });
-    const ScoreRequests data(asked.requests, context(), classes());
+    const ScoreRequests data(std::move(asked.requests), context(), classes());
     const auto scores = score_requests(placed.task(), placed.parallel(), data, placed.eval_options());
     auto sums = asked.sums(t, begin, end, scores);
     for (size_t d = 0; d < lines.size(); ++d) lines[d].scores = std::move(sums[d]);
@@ -277,7 +266,7 @@ class TaskEvaluation {
       DecodeRequest request;
       request.tokens = t.task.new_tokens;
       request.sampling.temperature = 0;
-      request.ends = ends_;
+      request.ends = origin_.ends;
       Decoder decoder(*model, origin_.task,
                       {.places = std::min(kTexts, std::ssize(prompts)), .place_tokens = context()});
       const auto has_stop = [&](const std::string& text) {
@@ -319,8 +308,6 @@ class TaskEvaluation {
   std::string run_;
   std::vector<AskedTask> tasks_;
   Origin origin_;
-  std::vector<int32_t> ends_;
-  int32_t prefix_ = -1;
 };
 
 }  // namespace

@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "data/text/chat_template.h"
 #include "data/text/jinja/value.h"
 
 namespace lockstep {
+namespace {
 
 AskedTask asked_task(const std::string& path) {
   AskedTask out{read_scoring_task(path), {}};
@@ -17,6 +19,20 @@ AskedTask asked_task(const std::string& path) {
     } catch (const Error& e) {
       throw e.with_message(str(path, ": document ", i, " of ", out.task.data[0], ": ", e.what()));
     }
+  return out;
+}
+
+}  // namespace
+
+std::vector<AskedTask> asked_tasks(const std::vector<std::string>& paths) {
+  std::vector<AskedTask> out;
+  for (const std::string& path : paths) {
+    AskedTask task = asked_task(path);
+    for (const AskedTask& other : out)
+      require(other.task.name != task.task.name, ExitCode::kConfig, path, ": there are two tasks named ",
+              task.task.name);
+    out.push_back(std::move(task));
+  }
   return out;
 }
 
@@ -87,9 +103,10 @@ int32_t QuestionTokens::prefix_token() const {
   return prefix_;
 }
 
-int32_t prefix_token_of(const std::vector<std::pair<std::string, std::string>>& special, const Vocabulary& vocabulary) {
+int32_t prefix_token_of(const Vocabulary& vocabulary) {
+  const SpecialTokens known = vocabulary.chat() ? vocabulary.chat()->tokens : SpecialTokens();
   for (const char* wanted : {"bos_token", "eos_token"})
-    for (const auto& [name, text] : special)
+    for (const auto& [name, text] : known)
       if (name == wanted && vocabulary.special(text) >= 0) return vocabulary.special(text);
   return vocabulary.special("<|endoftext|>");
 }

@@ -17,8 +17,9 @@ struct AskedTask {
   ScoringTask task;
   std::vector<Question> questions;  // of each document
 };
-// Of a task file. Throws what read_scoring_task() does, and what question_of() does naming the document.
-AskedTask asked_task(const std::string& path);
+// Of task files. Throws what read_scoring_task() does, what question_of() does naming the document, and kConfig for two
+// tasks of one name.
+std::vector<AskedTask> asked_tasks(const std::vector<std::string>& paths);
 
 // Turns texts into tokens as lm-evaluation-harness does.
 class QuestionTokens {
@@ -42,8 +43,8 @@ class QuestionTokens {
   const int64_t context_;
   const int32_t prefix_;
 };
-// The token that begins texts, or else that ends them, by these names and texts; -1 where the vocabulary has neither.
-int32_t prefix_token_of(const std::vector<std::pair<std::string, std::string>>& special, const Vocabulary& vocabulary);
+// The token that begins texts, or else that ends them; -1 where the vocabulary has neither.
+int32_t prefix_token_of(const Vocabulary& vocabulary);
 
 // What is scored of documents [begin, end), and the continuation of each request.
 struct AskedRequests {

@@ -227,11 +227,14 @@ ScoringTask read_scoring_task(const std::string& path) {
     for (const KindOfMetric& m : kMetrics)
       if (m.kind == out.kind && m.usual) out.metrics.push_back({std::string(m.name)});
   if (out.until.empty()) out.until = {out.fewshot_delimiter};
-  std::string content = InputFile(path).text(kLargestFile);
-  for (const auto* list : {&out.data, &out.fewshot_data})
-    for (const std::string& file : *list) content += str("\n", hash128(InputFile(file).text(kLargestFile)));
-  out.identity = to_hex(hash128(content));
   return out;
+}
+
+std::string identity_of(const ScoringTask& task) {
+  std::string content = InputFile(task.path).text(kLargestFile);
+  for (const auto* list : {&task.data, &task.fewshot_data})
+    for (const std::string& file : *list) content += str("\n", hash128(InputFile(file).text(kLargestFile)));
+  return to_hex(hash128(content));
 }
 
 std::vector<Document> read_documents(const std::vector<std::string>& files) {

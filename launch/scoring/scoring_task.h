@@ -36,12 +36,11 @@ class DocumentText {
 
  private:
   std::string source_, where_;
-  std::shared_ptr<const jinja::Template> template_;  // null: of a field's name, which documents may have or not
+  std::shared_ptr<const jinja::Template> template_;  // of what is no field of a document
 };
 
 struct ScoringMetric {
-  std::string
-      name;  // acc, acc_norm, acc_bytes, exact_match, perplexity, word_perplexity, byte_perplexity, bits_per_byte
+  std::string name;  // the harness's: acc, word_perplexity, exact_match, ...
   bool ignore_case = false, ignore_punctuation = false, ignore_numbers = false;  // of exact_match
   std::vector<std::string> ignored = {};  // likewise: regular expressions of what is left out on both sides
 };
@@ -59,12 +58,13 @@ struct ScoringTask {
   std::vector<std::string> until;
   int64_t new_tokens = 256;
   std::vector<ScoringMetric> metrics;
-  std::string identity;  // of the file and its data
 };
 
 // Throws ExitCode::kMissingInput for a file that is not there, and kConfig naming file and line for what is wrong or
 // needs more than this: tasks of Python, of the hub, other metrics.
 ScoringTask read_scoring_task(const std::string& path);
+// A hash of the file and its data. Throws kMissingInput.
+std::string identity_of(const ScoringTask& task);
 // Of the files, in order. Throws ExitCode::kBadData naming file and line for what is no JSON object.
 std::vector<Document> read_documents(const std::vector<std::string>& files);
 
@@ -74,7 +74,7 @@ struct Question {
   // Of multiple choice: the choices as they are, for their lengths. Of others one: the target.
   std::vector<std::string> choices;
   std::vector<std::string> continuations;  // what is scored behind the context: choices behind the delimiter
-  int64_t answer = -1;                     // of multiple choice, the choice that is right; -1: none of them
+  int64_t answer = -1;                     // of multiple choice, the choice that is right
 };
 // `shots`: the documents of task.fewshot_data. Throws ExitCode::kBadData naming the key of the task for a document that
 // lacks what it asks for, for an answer that is not among its choices, and where there are too few examples.

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "core/base/error.h"
-#include "data/text/chat_template.h"
 #include "launch/training/predict.h"
 
 namespace lockstep {
@@ -34,19 +33,15 @@ std::vector<TokensScore> score_requests(Task& task, DataParallel& parallel, cons
 }
 
 TaskScores::TaskScores(const std::vector<std::string>& paths, const Vocabulary* vocabulary, int64_t context,
-                       int64_t classes) {
+                       int64_t classes)
+    : tasks_(asked_tasks(paths)) {
   require(paths.empty() || vocabulary, ExitCode::kConfig, "the data does not say what its tokens stand for");
-  for (const std::string& path : paths) {
-    AskedTask& t = tasks_.emplace_back(asked_task(path));
-    require(t.task.kind != ScoringKind::kGenerate, ExitCode::kConfig, path,
+  for (const AskedTask& t : tasks_) {
+    require(t.task.kind != ScoringKind::kGenerate, ExitCode::kConfig, t.task.path,
             ": continues texts (generate_until), which is for `lockstep eval --task`");
-    const SpecialTokens special = vocabulary->chat() ? vocabulary->chat()->tokens : SpecialTokens();
-    const QuestionTokens tokens(*vocabulary, context, prefix_token_of(special, *vocabulary));
-    asked_.push_back(requests_of(t, 0, t.questions.size(), tokens));
-    requests_.push_back(std::make_shared<const ScoreRequests>(asked_.back().requests, context, classes));
-    for (size_t other = 0; other + 1 < tasks_.size(); ++other)
-      require(tasks_[other].task.name != t.task.name, ExitCode::kConfig, path, ": there are two tasks named ",
-              t.task.name);
+    const QuestionTokens tokens(*vocabulary, context, prefix_token_of(*vocabulary));
+    AskedRequests& asked = asked_.emplace_back(requests_of(t, 0, t.questions.size(), tokens));
+    requests_.push_back(std::make_shared<const ScoreRequests>(std::move(asked.requests), context, classes));
   }
 }
 

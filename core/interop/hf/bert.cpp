@@ -8,42 +8,24 @@ namespace {
 
 constexpr double kHfBertEpsilon = 1e-12;  // of our norms
 
-// `heads`: which heads' tensors are named: of a folder all, as the data decides which one a model has.
-struct BertHeads {
-  bool tokens = true, labels = true;
-};
+constexpr BertNames kBertNames{.model = "bert",
+                               .block = "encoder.layer",
+                               .qkv = {"attention.self.query", "attention.self.key", "attention.self.value"},
+                               .proj = "attention.output.dense",
+                               .ln1 = "attention.output.LayerNorm",
+                               .up = "intermediate.dense",
+                               .down = "output.dense",
+                               .ln2 = "output.LayerNorm",
+                               .head_bias = "cls.predictions.bias",
+                               .transform = "cls.predictions.transform.dense",
+                               .transform_ln = "cls.predictions.transform.LayerNorm",
+                               .decoder = "cls.predictions.decoder",
+                               .pooler = "bert.pooler.dense"};
 
-void name_bert_tensors(const BertOptions& o, BertHeads heads, HfModel& m) {
-  const HfLayers layers{m.tensors};
-  layers.weight("tokens", {"bert.embeddings.word_embeddings"});
-  layers.weight("positions", {"bert.embeddings.position_embeddings"});
-  if (o.segments > 0) layers.weight("segments", {"bert.embeddings.token_type_embeddings"});
-  layers.both("ln", {"bert.embeddings.LayerNorm"});
-  for (int64_t i = 0; i < o.layers; ++i) {
-    const std::string ours = str("blocks.", i, "."), theirs = str("bert.encoder.layer.", i, ".");
-    const std::string self = theirs + "attention.self.";
-    layers.both(ours + "qkv", {self + "query", self + "key", self + "value"});
-    layers.both(ours + "proj", {theirs + "attention.output.dense"});
-    layers.both(ours + "ln1", {theirs + "attention.output.LayerNorm"});
-    layers.both(ours + "up", {theirs + "intermediate.dense"});
-    layers.both(ours + "down", {theirs + "output.dense"});
-    layers.both(ours + "ln2", {theirs + "output.LayerNorm"});
-  }
-  const size_t body = m.tensors.size();
-  if (heads.tokens) {
-    m.tensors.push_back({"parameters/head_bias", {"cls.predictions.bias"}});
-    layers.both("transform.dense", {"cls.predictions.transform.dense"});
-    layers.both("transform.ln", {"cls.predictions.transform.LayerNorm"});
-    m.copies = {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
-                {"cls.predictions.decoder.bias", "cls.predictions.bias"}};
-  }
-  if (heads.labels) {
-    layers.both("pooler", {"bert.pooler.dense"});
-    layers.both("head", {"classifier"});
-  }
-  for (size_t i = body; i < m.tensors.size(); ++i) m.tensors[i].head = true;
-  m.prefix = "bert.";  // of BertModel by itself
-  m.ignored = {"cls.seq_relationship.*", "bert.embeddings.position_ids"};
+void name_bert(const BertOptions& o, BertHeads heads, HfModel& m) {
+  name_bert_tensors(o, heads, kBertNames, m);
+  if (heads.tokens) m.copies.emplace_back("cls.predictions.decoder.bias", "cls.predictions.bias");
+  m.ignored.push_back("cls.seq_relationship.*");
 }
 
 HfModel bert_of(const HfConfig& c) {
@@ -64,7 +46,7 @@ HfModel bert_of(const HfConfig& c) {
   HfModel m;
   m.options = option_values(fields(o), c, {"dropout"});
   m.task = {{o.positions}, o.vocabulary};
-  name_bert_tensors(o, {}, m);
+  name_bert(o, {}, m);
   return m;
 }
 
@@ -74,7 +56,7 @@ HfExport bert_export(const std::vector<Field>& options, const TaskSpec& task) {
   HfExport out;
   out.model.family = "bert";
   const bool labels = task.vocabulary > 0;
-  name_bert_tensors(o, {!labels, labels}, out.model);
+  name_bert(o, {!labels, labels}, out.model);
   if (o.segments == 0) out.zeros = {{"bert.embeddings.token_type_embeddings.weight", {1, o.width}}};
   out.config = {
       {"architectures",
@@ -98,6 +80,38 @@ HfExport bert_export(const std::vector<Field>& options, const TaskSpec& task) {
 }
 
 }  // namespace
+
+void name_bert_tensors(const BertOptions& o, BertHeads heads, const BertNames& names, HfModel& m) {
+  const HfLayers layers{m.tensors};
+  const std::string embeddings = str(names.model, ".embeddings.");
+  layers.weight("tokens", {embeddings + "word_embeddings"});
+  layers.weight("positions", {embeddings + "position_embeddings"});
+  if (o.segments > 0) layers.weight("segments", {embeddings + "token_type_embeddings"});
+  layers.both("ln", {embeddings + "LayerNorm"});
+  for (int64_t i = 0; i < o.layers; ++i) {
+    const std::string ours = str("blocks.", i, "."), theirs = str(names.model, ".", names.block, ".", i, ".");
+    layers.both(ours + "qkv", {theirs + names.qkv[0], theirs + names.qkv[1], theirs + names.qkv[2]});
+    layers.both(ours + "proj", {theirs + names.proj});
+    layers.both(ours + "ln1", {theirs + names.ln1});
+    layers.both(ours + "up", {theirs + names.up});
+    layers.both(ours + "down", {theirs + names.down});
+    layers.both(ours + "ln2", {theirs + names.ln2});
+  }
+  const size_t body = m.tensors.size();
+  if (heads.tokens) {
+    m.tensors.push_back({"parameters/head_bias", {names.head_bias}});
+    layers.both("transform.dense", {names.transform});
+    layers.both("transform.ln", {names.transform_ln});
+    m.copies = {{str(names.decoder, ".weight"), embeddings + "word_embeddings.weight"}};
+  }
+  if (heads.labels) {
+    layers.both("pooler", {names.pooler});
+    layers.both("head", {"classifier"});
+  }
+  for (size_t i = body; i < m.tensors.size(); ++i) m.tensors[i].head = true;
+  m.prefix = str(names.model, ".");  // of the model without a head
+  m.ignored = {embeddings + "position_ids"};
+}
 
 bool is_distilbert(const std::vector<Field>& options) {
   BertOptions o;

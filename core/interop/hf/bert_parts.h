@@ -1,11 +1,27 @@
-// What the architectures of our bert share. A plain function.
+// What the architectures of our bert share: BERT and DistilBERT. Plain values and functions.
 #pragma once
 
 #include <vector>
 
 #include "core/base/field.h"
+#include "core/interop/hf_model.h"
+#include "core/models/bert.h"
 
 namespace lockstep {
+
+// Which heads' tensors are named: of a folder all, as the data decides which one a model has.
+struct BertHeads {
+  bool tokens = true, labels = true;
+};
+
+// What an architecture calls the parts of a model. Those of a block stand behind `model`, `block` and its number.
+struct BertNames {
+  const char *model, *block;
+  const char *qkv[3], *proj, *ln1, *up, *down, *ln2;
+  const char *head_bias, *transform, *transform_ln, *decoder;  // of the head for hidden tokens; the decoder is tied
+  const char* pooler;                                          // of the head for labels
+};
+void name_bert_tensors(const BertOptions& o, BertHeads heads, const BertNames& names, HfModel& m);
 
 // Whether a model with these options is a DistilBERT.
 bool is_distilbert(const std::vector<Field>& options);

@@ -1,42 +1,23 @@
 // DistilBERT with its head for hidden tokens, or the one for a text's label: our bert without segments.
 #include "core/interop/hf/bert_parts.h"
 #include "core/interop/hf/shared.h"
-#include "core/models/bert.h"
 
 namespace lockstep {
 namespace {
 
-// `tokens`, `labels`: which heads' tensors are named: of a folder both, as the data decides which one a model has.
-void name_distilbert_tensors(const BertOptions& o, bool tokens, bool labels, HfModel& m) {
-  const HfLayers layers{m.tensors};
-  layers.weight("tokens", {"distilbert.embeddings.word_embeddings"});
-  layers.weight("positions", {"distilbert.embeddings.position_embeddings"});
-  layers.both("ln", {"distilbert.embeddings.LayerNorm"});
-  for (int64_t i = 0; i < o.layers; ++i) {
-    const std::string ours = str("blocks.", i, "."), theirs = str("distilbert.transformer.layer.", i, ".");
-    const std::string self = theirs + "attention.";
-    layers.both(ours + "qkv", {self + "q_lin", self + "k_lin", self + "v_lin"});
-    layers.both(ours + "proj", {self + "out_lin"});
-    layers.both(ours + "ln1", {theirs + "sa_layer_norm"});
-    layers.both(ours + "up", {theirs + "ffn.lin1"});
-    layers.both(ours + "down", {theirs + "ffn.lin2"});
-    layers.both(ours + "ln2", {theirs + "output_layer_norm"});
-  }
-  const size_t body = m.tensors.size();
-  if (tokens) {
-    m.tensors.push_back({"parameters/head_bias", {"vocab_projector.bias"}});
-    layers.both("transform.dense", {"vocab_transform"});
-    layers.both("transform.ln", {"vocab_layer_norm"});
-    m.copies = {{"vocab_projector.weight", "distilbert.embeddings.word_embeddings.weight"}};
-  }
-  if (labels) {
-    layers.both("pooler", {"pre_classifier"});
-    layers.both("head", {"classifier"});
-  }
-  for (size_t i = body; i < m.tensors.size(); ++i) m.tensors[i].head = true;
-  m.prefix = "distilbert.";  // of DistilBertModel by itself
-  m.ignored = {"distilbert.embeddings.position_ids"};
-}
+constexpr BertNames kDistilbertNames{.model = "distilbert",
+                                     .block = "transformer.layer",
+                                     .qkv = {"attention.q_lin", "attention.k_lin", "attention.v_lin"},
+                                     .proj = "attention.out_lin",
+                                     .ln1 = "sa_layer_norm",
+                                     .up = "ffn.lin1",
+                                     .down = "ffn.lin2",
+                                     .ln2 = "output_layer_norm",
+                                     .head_bias = "vocab_projector.bias",
+                                     .transform = "vocab_transform",
+                                     .transform_ln = "vocab_layer_norm",
+                                     .decoder = "vocab_projector",
+                                     .pooler = "pre_classifier"};
 
 HfModel distilbert_of(const HfConfig& c) {
   BertOptions o;
@@ -52,7 +33,7 @@ HfModel distilbert_of(const HfConfig& c) {
   HfModel m;
   m.options = option_values(fields(o), c, {"dropout"});
   m.task = {{o.positions}, o.vocabulary};
-  name_distilbert_tensors(o, true, true, m);
+  name_bert_tensors(o, {}, kDistilbertNames, m);
   return m;
 }
 
@@ -63,7 +44,7 @@ HfExport distilbert_export(const std::vector<Field>& options, const TaskSpec& ta
   HfExport out;
   out.model.family = "distilbert";
   const bool labels = task.vocabulary > 0;
-  name_distilbert_tensors(o, !labels, labels, out.model);
+  name_bert_tensors(o, {!labels, labels}, kDistilbertNames, out.model);
   const std::string architecture = labels ? "DistilBertForSequenceClassification" : "DistilBertForMaskedLM";
   out.config = {{"architectures", json_array(std::vector<JsonValue>{architecture})},
                 {"model_type", std::string("distilbert")},

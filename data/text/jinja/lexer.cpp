@@ -55,6 +55,21 @@ class Lexer {
     }
   }
 
+  // Text in front of a tag with this sign, without what `-` and, of a block, lstrip_blocks take away.
+  void add_text(std::string text, char sign, bool block) {
+    if (sign == '-') {
+      text = stripped(Text(text), nullptr, Sides::kRight).bytes;
+    } else if (block && trims_ && sign != '+') {
+      const size_t line = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
+      if ((line > 0 || line_starts_) && stripped(Text(text.substr(line)), nullptr, Sides::kBoth).empty())
+        text.resize(line);
+    }
+    if (!text.empty()) add(TokenKind::kText, std::move(text));
+  }
+
+  // The first byte at or behind `at` that is no white space of a tag.
+  size_t behind_spaces(size_t at) const { return std::min(source_.find_first_not_of(" \t\n", at), source_.size()); }
+
   // Text up to the next tag, and the tag.
   void text() {
     size_t open = at_;
@@ -63,17 +78,9 @@ class Lexer {
       ++open;
     const bool tag = open != std::string::npos && open + 1 < source_.size();
     const size_t begin = at_, end = tag ? open : source_.size();
-    std::string text = source_.substr(begin, end - begin);
     const char sort = tag ? source_[open + 1] : '\0';
     const char sign = tag && open + 2 < source_.size() ? source_[open + 2] : '\0';
-    if (tag && sign == '-') {
-      text = stripped(Text(text), nullptr, Sides::kRight).bytes;
-    } else if (tag && trims_ && sort != '{' && sign != '+') {  // lstrip_blocks
-      const size_t line = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
-      if ((line > 0 || line_starts_) && stripped(Text(text.substr(line)), nullptr, Sides::kBoth).empty())
-        text.resize(line);
-    }
-    if (!text.empty()) add(TokenKind::kText, text);
+    add_text(source_.substr(begin, end - begin), sign, tag && sort != '{');
     skip_to(end);
     if (!tag) return;
     skip_to(at_ + 2);
@@ -108,14 +115,9 @@ class Lexer {
   }
 
   bool is_raw() {
-    size_t i = at_;
-    const auto spaces = [&] {
-      while (i < source_.size() && (source_[i] == ' ' || source_[i] == '\t' || source_[i] == '\n')) ++i;
-    };
-    spaces();
+    size_t i = behind_spaces(at_);
     if (source_.compare(i, 3, "raw") != 0) return false;
-    i += 3;
-    spaces();
+    i = behind_spaces(i + 3);
     const bool minus = i < source_.size() && source_[i] == '-';
     if (minus) ++i;
     if (source_.compare(i, 2, "%}") != 0) return false;
@@ -132,23 +134,14 @@ class Lexer {
       size_t i = open + 2;
       const char sign = i < source_.size() ? source_[i] : '\0';
       if (sign == '-' || sign == '+') ++i;
-      while (i < source_.size() && (source_[i] == ' ' || source_[i] == '\t' || source_[i] == '\n')) ++i;
+      i = behind_spaces(i);
       from = open + 2;
       if (source_.compare(i, 6, "endraw") != 0) continue;
-      i += 6;
-      while (i < source_.size() && (source_[i] == ' ' || source_[i] == '\t' || source_[i] == '\n')) ++i;
+      i = behind_spaces(i + 6);
       const char end_sign = i < source_.size() ? source_[i] : '\0';
       if (end_sign == '-' || end_sign == '+') ++i;
       if (source_.compare(i, 2, "%}") != 0) continue;
-      std::string text = source_.substr(at_, open - at_);
-      if (sign == '-') {
-        text = stripped(Text(text), nullptr, Sides::kRight).bytes;
-      } else if (trims_ && sign != '+') {
-        const size_t line = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
-        if ((line > 0 || line_starts_) && stripped(Text(text.substr(line)), nullptr, Sides::kBoth).empty())
-          text.resize(line);
-      }
-      if (!text.empty()) add(TokenKind::kText, text);
+      add_text(source_.substr(at_, open - at_), sign, true);
       skip_to(i + 2);
       return close(end_sign == '-' || end_sign == '+' ? end_sign : '\0', true);
     }

@@ -263,7 +263,6 @@ Method method_in(const Map& map, std::string_view name) {
 }  // namespace
 
 Value method_of(const Value& v, const std::string& name) {
-  const auto none = [&] { return Value::undefined("no method"); };
   Method found = nullptr;
   bool changes = false;
   if (v.text()) {
@@ -278,7 +277,7 @@ Value method_of(const Value& v, const std::string& name) {
   if (changes)
     return Value::undefined(str("the method '", name, "' changes a ", type_name(v), ", which no template may do"),
                             true);
-  if (!found) return none();
+  if (!found) return Value::undefined("no method");
   return Function{name, [v, found](const Arguments& given) {
                     Arguments own = given;
                     own.self = v;

@@ -3,8 +3,8 @@
 // reads nothing but its values. A plain value that threads may share; rendering holds nothing between two calls.
 //
 // Known: for (with else and if), if, set (also as a block), macro, filter, break, continue, raw, generation; all
-// expressions; the filters, tests and methods of filters.cpp and methods.cpp; namespace, dict, range, raise_exception,
-// strftime_now.
+// expressions; the filters and tests of filters.cpp, the methods of methods.cpp; namespace, dict, range,
+// raise_exception, strftime_now.
 #pragma once
 
 #include <cstdint>
@@ -38,12 +38,6 @@ struct Rendered {
   std::vector<Span> generations;  // what stands within {% generation %}
 };
 
-// What a rendering may take: a template that wants more is refused.
-struct Limits {
-  int64_t steps = 5'000'000;  // of the interpreter; texts cost one for each 64 bytes, a turn of a loop 16
-  int64_t output = 16 << 20;  // bytes
-};
-
 using Values = std::vector<std::pair<std::string, Value>>;
 
 class Template {
@@ -54,8 +48,9 @@ class Template {
   Template(Template&&) noexcept;
 
   // now: seconds since 1970, of strftime_now, in local time. Throws ExitCode::kBadData naming the line where a value
-  // cannot do what is asked of it, where the template calls raise_exception, and where a limit is exceeded.
-  Rendered render(const Values& values, int64_t now, const Limits& limits = {}) const;
+  // cannot do what is asked of it, where the template calls raise_exception, and where it takes
+  // too many steps, goes too deep, or makes a text of more than kLargestText.
+  Rendered render(const Values& values, int64_t now) const;
   bool mentions(std::string_view name) const;  // whether it has a name, an attribute or a text literal like this
   bool marks_generations() const { return marks_generations_; }
 

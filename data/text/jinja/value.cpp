@@ -239,10 +239,7 @@ std::vector<size_t> character_starts(const std::string& text) {
   return out;
 }
 
-bool is_python_space(uint32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
+bool is_python_space(uint32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
 
 Text stripped(const Text& text, const std::string* characters, Sides sides) {
   std::vector<uint32_t> those;

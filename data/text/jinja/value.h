@@ -177,7 +177,7 @@ Value of_json(const JsonValue& json, char16_t origin);
 
 // The code points of valid UTF-8: where each begins, and the end.
 std::vector<size_t> character_starts(const std::string& text);
-bool is_python_space(uint32_t code_point);  // what str.strip() removes
+bool is_python_space(uint32_t code_point);  // what Python's str.strip() removes: White_Space, and U+001C to U+001F
 uint32_t character_at(std::string_view text, size_t at);
 enum class Sides : uint8_t { kBoth, kLeft, kRight };
 Text stripped(const Text& text, const std::string* characters, Sides sides);  // null: white space
@@ -186,7 +186,7 @@ Text sum_of(const Text& a, const Text& b);  // by +: one after the other; beside
 // Python's text % (values).
 Text percent_formatted(const Text& text, const std::vector<Value>& values);
 
-// Filters, tests and functions by their names; null where there is none. The methods of values come by attribute_of().
+// Filters and tests by their names; null where there is none. Methods come by attribute_of(), too.
 using Builtin = Value (*)(const Arguments&);
 Builtin filter_named(std::string_view name);
 Builtin test_named(std::string_view name);
