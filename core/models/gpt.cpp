@@ -49,8 +49,8 @@ Tensor Gpt::forward(const Tensor& tokens_BT, const AttentionScope& scope) {
 }
 
 Tensor Gpt::features(const Tensor& tokens_BT, const AttentionScope& scope) {
-  check(tokens_BT.rank() == 2 && tokens_BT.dim(1) <= context_, "gpt: tokens ", tokens_BT, " for a context of ",
-        context_);
+  check(tokens_BT.rank() == 2 && (scope.positions || tokens_BT.dim(1) <= context_), "gpt: tokens ", tokens_BT,
+        " for a context of ", context_);
   const Tensor positions = scope.cache       ? embedding(wpe_.weight(), scope.cache->positions(tokens_BT.dim(1)))
                            : scope.positions ? embedding(wpe_.weight(), scope.positions)
                                              : slice(wpe_.weight(), 0, 0, tokens_BT.dim(1));

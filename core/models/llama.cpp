@@ -228,8 +228,8 @@ Tensor Llama::forward(const Tensor& tokens_BT, const AttentionScope& scope) {
 }
 
 Tensor Llama::features(const Tensor& tokens_BT, const AttentionScope& scope) {
-  check(tokens_BT.rank() == 2 && tokens_BT.dim(1) <= context_, "llama: tokens ", tokens_BT, " for a context of ",
-        context_);
+  check(tokens_BT.rank() == 2 && (scope.positions || tokens_BT.dim(1) <= context_), "llama: tokens ", tokens_BT,
+        " for a context of ", context_);
   Tensor h = wte_(tokens_BT);
   if (options_.scaled_embedding) h = affine(h, rounded_to(h.dtype(), std::sqrt(static_cast<double>(options_.width))));
   for (LlamaBlock* block : blocks_) h = (*block)(h, scope);

@@ -40,6 +40,7 @@ std::string unmet_need(const std::vector<TensorNeed>& needs, const std::vector<T
     text += ", but the data gives ";
     for (size_t i = 0; i < there.size(); ++i)
       text += str(i ? ", " : "", "'", there[i].name, "' (", to_text(there[i].dtype), " ", there[i].shape, ")");
+    if (!need.source.empty()) text += "; set " + need.source;
     return text;
   }
   return "";

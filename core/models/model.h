@@ -38,7 +38,8 @@ struct TensorNeed {
   enum class Type { kAny, kFloating, kInteger };
   std::string name;  // empty: the data's first, whatever its name
   Type type = Type::kAny;
-  int rank = -1;  // of one sample; negative: any
+  int rank = -1;            // of one sample; negative: any
+  std::string source = {};  // what to set so that data has it, for messages
 };
 
 // What is known of a model's result without running it.

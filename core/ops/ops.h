@@ -164,6 +164,12 @@ Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored = kIgn
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t rows_at_once,
                             int64_t ignored = kIgnoreIndex, double label_smoothing = 0,
                             CallSite place = CallSite::current());
+// The losses of the rows themselves, without smoothing, as those two would add them: fp32 of the targets' shape (fp64
+// of fp64), each with a gradient of its own.
+Tensor token_losses(Tensor logits, const Tensor& target, int64_t ignored = kIgnoreIndex,
+                    CallSite place = CallSite::current());
+Tensor linear_token_losses(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t rows_at_once,
+                           int64_t ignored = kIgnoreIndex, CallSite place = CallSite::current());
 // The same of logits [..., V] with the loss of each row multiplied by its target's weight, of fp32 [V], and by its own,
 // fp32 of the target's shape. Either may be undefined: all of them are 1.
 Tensor weighted_cross_entropy(const Tensor& logits, const Tensor& target, const Tensor& of_classes,

@@ -60,6 +60,51 @@ Tensor cross_entropy_in_one_pass(const Tensor& logits, const Tensor& dense, cons
                    });
 }
 
+// The gradient is computed in the backward pass, of each row by its own `g`, or by that of the sum.
+Tensor cross_entropy_in_two_passes(const char* name, const Tensor& logits, const Tensor& dense, const Tensor& target,
+                                   RowArgs r, const Losses& losses, const Tensor& result, CallSite place) {
+  Tensor lse = Tensor::empty({r.rows}, raw::statistics_type(logits));
+  RowArgs b = r;
+  r[CrossEntropyRows::kLogits] = raw::rows_of(dense, r.cols);
+  r[CrossEntropyRows::kTarget] = raw::one_per_row(target.flatten());
+  r[CrossEntropyRows::kLoss] = raw::write_one_per_row(losses.each);
+  r[CrossEntropyRows::kLse] = raw::write_one_per_row(lse);
+  raw::row(RowOp::kCrossEntropy, r);
+  if (result.numel() == 1) losses.add_up();
+  return result_of(name, place, result, {&logits},
+                   [x = Saved(dense), target = Saved(target), lse = Saved(lse), common = b, name](const Tensor& g,
+                                                                                                  Gradients& grads) {
+                     const bool in_place = x.unshared();  // logits are large, and nobody reads them any more
+                     const Tensor& logits = x.get(name);
+                     const Tensor dx = in_place ? logits : Tensor::empty(logits.shape(), logits.dtype());
+                     const Tensor rows = raw::contiguous(g).flatten();
+                     using B = CrossEntropyBackwardRows;
+                     RowArgs b = common;
+                     b[B::kLogits] = raw::rows_of(logits, b.cols);
+                     b[B::kTarget] = raw::one_per_row(target.get(name).flatten());
+                     b[B::kLse] = raw::one_per_row(lse.get(name));
+                     b[B::kG] = raw::one_per_row(rows);
+                     b[B::kDlogits] = raw::write_rows(dx, b.cols);
+                     raw::row(RowOp::kCrossEntropyBackward, b);
+                     grads.add(0, dx);
+                   });
+}
+
+// The rows of logits, with what their losses are computed by.
+RowArgs loss_rows(const char* name, const Tensor& logits, const Tensor& target, int64_t ignored,
+                  double label_smoothing) {
+  check(logits.rank() >= 1 && target.dtype() == DType::kInt32 && target.is_contiguous() &&
+            target.numel() * logits.dim(-1) == logits.numel(),
+        name, ": logits ", logits, " with targets ", target, " (int32, one a row)");
+  RowArgs r;
+  r.cols = logits.dim(-1);
+  r.rows = target.numel();
+  r.ignored_target = ignored;
+  r.label_smoothing = label_smoothing;
+  raw::check_indices(target, r.cols, IndexCheckArgs::Use::kTarget, ignored);
+  return r;
+}
+
 }  // namespace
 
 Tensor softmax(const Tensor& x, CallSite place) {
@@ -73,48 +118,24 @@ Tensor log_softmax(const Tensor& x, CallSite place) {
 
 Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored, double label_smoothing, CallSite place) {
   const TraceOp op("cross_entropy");
-  check(logits.rank() >= 1 && target.dtype() == DType::kInt32 && target.is_contiguous() &&
-            target.numel() * logits.dim(-1) == logits.numel(),
-        "cross_entropy: logits ", logits, " with targets ", target, " (int32, one a row)");
   check(label_smoothing >= 0 && label_smoothing <= 1, "cross_entropy: label smoothing ", label_smoothing);
+  const RowArgs r = loss_rows("cross_entropy", logits, target, ignored, label_smoothing);
   const Tensor dense = raw::contiguous(logits.detach());
-  RowArgs r;
-  r.cols = logits.dim(-1);
-  r.rows = target.numel();
-  r.ignored_target = ignored;
-  r.label_smoothing = label_smoothing;
-  raw::check_indices(target, r.cols, IndexCheckArgs::Use::kTarget, ignored);
   const Losses losses(r.rows, raw::statistics_type(logits));
   const double seed = context().loss_gradient;
   const bool unshared = dense.unshared(dense.storage() == logits.storage() ? 2 : 1);
   if (seed != 0 && unshared && recording({&logits}))
     return cross_entropy_in_one_pass(logits, dense, target, r, losses, seed, place);
-  Tensor lse = Tensor::empty({r.rows}, raw::statistics_type(logits));
-  r[CrossEntropyRows::kLogits] = raw::rows_of(dense, r.cols);
-  r[CrossEntropyRows::kTarget] = raw::one_per_row(target.flatten());
-  r[CrossEntropyRows::kLoss] = raw::write_one_per_row(losses.each);
-  r[CrossEntropyRows::kLse] = raw::write_one_per_row(lse);
-  raw::row(RowOp::kCrossEntropy, r);
-  losses.add_up();
-  return result_of("cross_entropy", place, losses.total, {&logits},
-                   [x = Saved(dense), target = Saved(target), lse = Saved(lse), rows = r.rows, cols = r.cols, ignored,
-                    label_smoothing](const Tensor& g, Gradients& grads) {
-                     const bool in_place = x.unshared();  // logits are large, and nobody reads them any more
-                     const Tensor& logits = x.get("cross_entropy");
-                     const Tensor dx = in_place ? logits : Tensor::empty(logits.shape(), logits.dtype());
-                     using B = CrossEntropyBackwardRows;
-                     RowArgs b;
-                     b.rows = rows, b.cols = cols;
-                     b.ignored_target = ignored;
-                     b.label_smoothing = label_smoothing;
-                     b[B::kLogits] = raw::rows_of(logits, cols);
-                     b[B::kTarget] = raw::one_per_row(target.get("cross_entropy").flatten());
-                     b[B::kLse] = raw::one_per_row(lse.get("cross_entropy"));
-                     b[B::kG] = raw::one_per_row(g);
-                     b[B::kDlogits] = raw::write_rows(dx, cols);
-                     raw::row(RowOp::kCrossEntropyBackward, b);
-                     grads.add(0, dx);
-                   });
+  return cross_entropy_in_two_passes("cross_entropy", logits, dense, target, r, losses, losses.total, place);
+}
+
+Tensor token_losses(Tensor logits, const Tensor& target, int64_t ignored, CallSite place) {
+  const char* const name = "token_losses";
+  const TraceOp op(name);
+  const RowArgs r = loss_rows(name, logits, target, ignored, 0);
+  const Losses losses(r.rows, raw::statistics_type(logits));
+  return cross_entropy_in_two_passes(name, logits, raw::contiguous(logits.detach()), target, r, losses,
+                                     losses.each.reshape(target.shape()), place);
 }
 
 namespace {
@@ -135,9 +156,11 @@ void for_logits(const Tensor& rows, const Tensor& weight, int64_t rows_at_once, 
 
 }  // namespace
 
-Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t rows_at_once,
-                            int64_t ignored, double label_smoothing, CallSite place) {
-  const char* const name = "linear_cross_entropy";
+namespace {
+
+// The losses of rows, or with `summed` their sum.
+Tensor linear_losses(const char* name, const Tensor& x, const Tensor& weight, const Tensor& target,
+                     int64_t rows_at_once, int64_t ignored, double label_smoothing, bool summed, CallSite place) {
   const TraceOp op(name);
   check(x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1) && target.dtype() == DType::kInt32 &&
             target.is_contiguous() && target.numel() * x.dim(-1) == x.numel(),
@@ -148,7 +171,8 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
   const int64_t n = rows.dim(0), classes = weight.dim(0);
   raw::check_indices(target, classes, IndexCheckArgs::Use::kTarget, ignored);
   const DType wide = raw::statistics_type(x);
-  const Tensor losses = Tensor::empty({n}, wide), lse = Tensor::empty({n}, wide), total = Tensor::empty({1}, wide);
+  const Losses losses(n, wide);
+  const Tensor lse = Tensor::empty({n}, wide);
   RowArgs common;
   common.cols = classes;
   common.ignored_target = ignored;
@@ -159,13 +183,13 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
     r.rows = some;
     r[F::kLogits] = raw::rows_of(logits, classes);
     r[F::kTarget] = raw::one_per_row(targets.slice(0, begin, begin + some));
-    r[F::kLoss] = raw::write_one_per_row(losses.slice(0, begin, begin + some));
+    r[F::kLoss] = raw::write_one_per_row(losses.each.slice(0, begin, begin + some));
     r[F::kLse] = raw::write_one_per_row(lse.slice(0, begin, begin + some));
     raw::row(RowOp::kCrossEntropy, r);
   });
-  raw::sum_dims(total, losses, {0});
+  if (summed) losses.add_up();
   return result_of(
-      name, place, total, {&x, &weight},
+      name, place, summed ? losses.total : losses.each.reshape(target.shape()), {&x, &weight},
       [x = Saved(rows), w = Saved(weight), target = Saved(targets), lse = Saved(lse), common, rows_at_once, name](
           const Tensor& g, Gradients& grads) {
         const Tensor &rows = x.get(name), &weight = w.get(name), &targets = target.get(name), &sums = lse.get(name);
@@ -173,6 +197,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
         const Tensor dx = grads.wanted(0) ? grads.target(0, accumulate_dx) : Tensor(),
                      dw = grads.wanted(1) ? grads.target(1, accumulate_dw) : Tensor();
         const Tensor dx_rows = dx ? dx.reshape(rows.shape()) : dx;
+        const Tensor each = raw::contiguous(g).flatten();
         for_logits(rows, weight, rows_at_once, [&](int64_t begin, int64_t some, const Tensor& logits) {
           using B = CrossEntropyBackwardRows;
           const int64_t end = begin + some;
@@ -181,13 +206,25 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
           b[B::kLogits] = raw::rows_of(logits, b.cols);
           b[B::kTarget] = raw::one_per_row(targets.slice(0, begin, end));
           b[B::kLse] = raw::one_per_row(sums.slice(0, begin, end));
-          b[B::kG] = raw::one_per_row(g);
+          b[B::kG] = raw::one_per_row(each.numel() == 1 ? each : each.slice(0, begin, end));
           b[B::kDlogits] = raw::write_rows(logits, b.cols);
           raw::row(RowOp::kCrossEntropyBackward, b);
           if (dw) raw::gemm(dw, logits.transpose(0, 1), rows.slice(0, begin, end), {}, accumulate_dw || begin > 0);
           if (dx) raw::gemm(dx_rows.slice(0, begin, end), logits, weight, {}, accumulate_dx);
         });
       });
+}
+
+}  // namespace
+
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t rows_at_once,
+                            int64_t ignored, double label_smoothing, CallSite place) {
+  return linear_losses("linear_cross_entropy", x, weight, target, rows_at_once, ignored, label_smoothing, true, place);
+}
+
+Tensor linear_token_losses(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t rows_at_once,
+                           int64_t ignored, CallSite place) {
+  return linear_losses("linear_token_losses", x, weight, target, rows_at_once, ignored, 0, false, place);
 }
 
 }  // namespace lockstep

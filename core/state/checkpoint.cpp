@@ -367,6 +367,7 @@ Hash128 digest_of(const CheckpointInfo& i) {
   return hash128(
       str("step ", i.step, "\nepoch ", i.epoch, "\nposition ", i.position, "\nupdates ", i.updates, "\nskipped ",
           i.skipped, "\ndataset ", i.dataset, "\n", i.base.empty() ? "" : str("base ", i.base, "\n"),
+          i.reference.empty() ? "" : str("reference ", i.reference, "\n"),
           scaled ? str("loss scale ", i.loss_scale, ", ", i.good_steps, " steps\n") : "", later, i.math_text));
 }
 

@@ -57,6 +57,7 @@ struct CheckpointInfo {
   int64_t good_steps = 0;  // steps since it changed
   std::string dataset;     // identity, 32 hex digits, and
   int64_t samples = 0;     // how many its file had; 0: several files, or none
+  std::string reference;   // hash of the model that a task of preferences compares with, 32 hex digits; empty: none
   std::string base;  // hash of the frozen parameters that it does not hold, 32 hex digits; empty where it holds all
   std::string math_text;   // configuration that shapes the mathematics
   std::string config;      // the whole, as YAML

@@ -221,6 +221,7 @@ JsonObject head_of(const CheckpointInfo& info, int64_t version, int64_t files) {
   if (!info.data_schema.empty()) head.emplace_back("data", JsonText{info.data_schema});
   if (info.tokens > 0) head.emplace_back("tokens", info.tokens);
   if (!info.base.empty()) head.emplace_back("base", info.base);
+  if (!info.reference.empty()) head.emplace_back("reference", info.reference);
   const ValidationRecord& v = info.validation;
   if (v.loss) head.emplace_back("validation_loss", *v.loss);
   if (!v.metric.empty()) head.emplace_back("best_by", v.metric);
@@ -347,6 +348,7 @@ CheckpointInfo read_info(const JsonObject& head, int64_t version, const std::str
   if (find_member(head, "dataset_samples")) i.samples = json_int(head, "dataset_samples", path);
   i.later_updates = read_later_updates(head, path);
   if (find_member(head, "base")) i.base = to_hex(parse_hash(json_text(head, "base", path), path));
+  if (find_member(head, "reference")) i.reference = to_hex(parse_hash(json_text(head, "reference", path), path));
   i.math_text = json_text(head, "math_text", path);
   i.config = json_text(head, "config", path);
   i.vocabulary = json_text(head, "vocabulary", path);

@@ -121,8 +121,8 @@ Choice<TaskKind> task_choice(std::string name) {
   return choice<TaskKind, Made>(std::move(name));
 }
 
-// The tasks of this folder: each NAME.cpp but task.cpp and model_task.cpp defines `Choice<TaskKind> NAME_task()`.
-// auto_task() is the first: the model's own task, or the one that the data's targets are of.
+// The tasks of this folder: each NAME.cpp but task.cpp, model_task.cpp and pair_task.cpp defines `Choice<TaskKind>
+// NAME_task()`. auto_task() is the first: the model's own task, or the one that the data's targets are of.
 std::vector<Choice<TaskKind>> builtin_tasks();
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 #include "data/import/other_formats.h"
 #include "data/import/record_reader.h"
 #include "data/import/table_cells.h"
+#include "data/samples/pair_dataset.h"
 #include "data/samples/token_writer.h"
 #include "data/text/chat_template.h"
 #include "data/text/record_encoder.h"
@@ -237,10 +238,23 @@ class JsonImport {
     const auto one = [&](const std::string& name) {
       add(parts_with(object, name), str("its field \"", name, "\" "), {.line = number}, encoder, made);
     };
+    const size_t begin = made.ids.size();
     one(fields_.chosen);
+    const size_t middle = made.ids.size();
     try {
       one(fields_.rejected);
     } catch (const Error&) {
+      made.drop_last();
+      throw;
+    }
+    const auto record = [&](size_t from, size_t to) {
+      return PairedRecord{std::span(made.ids).subspan(from, to - from),
+                          std::span(made.targets).subspan(from, to - from)};
+    };
+    try {
+      starts_of_answers(record(begin, middle), record(middle, made.ids.size()));
+    } catch (const Error&) {
+      made.drop_last();
       made.drop_last();
       throw;
     }

@@ -23,10 +23,15 @@ Field mask_field(DataOptions& o) {
 }
 
 Field packing_field(DataOptions& o) {
-  return enum_field("packing", o.packing,
-                    {{"windows", Packing::kWindows}, {"pack", Packing::kPack}, {"pad", Packing::kPad}},
-                    "how samples are made of text: windows of all of it; pack: each filled with whole records, none of "
-                    "which sees another; pad: one record each")
+  return enum_field(
+             "packing", o.packing,
+             {{"windows", Packing::kWindows},
+              {"pack", Packing::kPack},
+              {"pad", Packing::kPad},
+              {"pairs", Packing::kPairs}},
+             "how samples are made of text: windows of all of it; pack: each filled with whole records, none of "
+             "which sees another; pad: one record each; pairs: the chosen and the rejected answer of a pair, for "
+             "tuning by preferences")
       .without_effect_at_default();
 }
 

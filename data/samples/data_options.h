@@ -19,7 +19,7 @@ struct LikeData;
 enum class DataPart : uint8_t { kValidation, kTrain, kAll };
 
 // How samples are made of text.
-enum class Packing : uint8_t { kWindows, kPack, kPad };
+enum class Packing : uint8_t { kWindows, kPack, kPad, kPairs };
 
 // One of several dataset files.
 struct DataSourceFile {

@@ -28,7 +28,7 @@ struct DataSpec {
   int64_t classes = 0;           // labels lie in [0, classes): vocabulary size, or number of labels; else 1
   std::string unit = "samples";  // in which throughput is reported: "tokens", "images"
   int64_t units = 1;             // per sample
-  bool next_tokens = false;      // labels are the tokens after those of the input
+  bool next_tokens = false;      // targets are the tokens after those of the input
   int64_t vocabulary = 0;        // of texts that have a label each; else 0
   // A number in the data's unit is target_mean + target_std * "targets".
   double target_mean = 0, target_std = 1;
@@ -39,7 +39,8 @@ struct DataSpec {
   // the tokens of the longest. Of other data 0.
   int64_t records = 0, long_records = 0, longest_record = 0;
   std::vector<int64_t> class_counts =
-      {};  // samples of each class; empty where a sample has more than one label, or none
+      {};               // samples of each class; empty where a sample has more than one label, or none
+  int64_t longest = 0;  // positions that a document of a sample has at most; 0: as many as the input
 
   // The shortest of `length_buckets` lengths, evenly spaced up to that of the tensors, that holds so many units.
   int64_t padded(int64_t length) const {
@@ -47,6 +48,8 @@ struct DataSpec {
     return std::min(units, ceil_div(length, width) * width);
   }
   const TensorSpec& input() const { return tensors.front(); }
+  // What a model is built for: a document of its own, where a sample has several and none sees another.
+  Shape model_input() const { return longest > 0 ? Shape{longest} : input().shape; }
   const TensorSpec* find(std::string_view name) const {
     for (const TensorSpec& t : tensors)
       if (t.name == name) return &t;

@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "data/samples/labelled_text.h"
 #include "data/samples/packed_dataset.h"
+#include "data/samples/pair_dataset.h"
 #include "data/samples/sample_target.h"
 #include "data/samples/token_dataset.h"
 
@@ -25,6 +26,17 @@ SampleParts record_parts(const std::shared_ptr<const TokenSource>& source, const
           }};
 }
 
+SampleParts pair_parts(const std::shared_ptr<const TokenSource>& source, const DataOptions& o) {
+  require(
+      source->paired(), ExitCode::kConfig,
+      "data.packing is pairs, but the data holds none: import it with --chosen and --rejected (lockstep data import "
+      "json)");
+  require(o.mask == 0, ExitCode::kConfig, "data.mask is set: it takes data.packing: windows or pad");
+  return {source->records(), "pairs", [source, o](IndexRange pairs, PartUse) {
+            return std::make_shared<PairDataset>(source, pairs, PairOptions{o.context, o.ignore_tokens, o.buckets});
+          }};
+}
+
 }  // namespace
 
 SampleParts text_parts(const std::shared_ptr<const TokenSource>& source, const DataOptions& o) {
@@ -34,10 +46,12 @@ SampleParts text_parts(const std::shared_ptr<const TokenSource>& source, const D
     require(id >= 0 && id < source->vocabulary_size(), ExitCode::kConfig, "data.ignore_tokens has ", id,
             ", but the vocabulary has ", source->vocabulary_size(), " tokens");
   require(!source->paired() || o.packing != Packing::kWindows, ExitCode::kConfig,
-          "the data holds pairs, of an answer that was chosen and one that was rejected: set data.packing to pack or "
-          "pad, so that the chosen ones are trained on");
-  require(o.buckets == 1 || o.packing == Packing::kPad, ExitCode::kConfig, "data.buckets is ", o.buckets,
+          "the data holds pairs, of an answer that was chosen and one that was rejected: set data.packing to pairs, "
+          "for a task that learns from both, or to pack or pad, so that the chosen ones are trained on");
+  require(o.buckets == 1 || o.packing == Packing::kPad || o.packing == Packing::kPairs, ExitCode::kConfig,
+          "data.buckets is ", o.buckets,
           ", but samples are of one length: set data.packing to pad, or leave data.buckets out");
+  if (o.packing == Packing::kPairs) return pair_parts(source, o);
   if (o.packing != Packing::kWindows) return record_parts(source, o);
   return {source->size(), "tokens", [source, o](IndexRange r, PartUse use) {
             return std::make_shared<TokenDataset>(
@@ -50,6 +64,8 @@ SampleParts labelled_text_parts(const std::shared_ptr<const DatasetFile>& file, 
           "data.context is not set, but the data is text: give the length of a sample");
   require(o.packing != Packing::kPack, ExitCode::kConfig, "data.packing: pack joins records, but ", file->path,
           " has a label for each: leave it out");
+  require(o.packing != Packing::kPairs, ExitCode::kConfig, "data.packing is pairs, but ", file->path,
+          " holds none: its records have a label each");
   require(o.ignore_tokens.empty(), ExitCode::kConfig,
           "data.ignore_tokens is set, but the targets are labels, not tokens: leave it out");
   return {file->header.records.count, "records",

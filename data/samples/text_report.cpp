@@ -168,7 +168,7 @@ std::string text_lines(const DatasetReport& r) {
   if (r.records > 0)
     out += str("records: ", r.records, " of ", r.shortest, " to ", r.longest, " tokens, median ", r.median, "\n",
                r.pairs > 0 ? str("pairs: ", r.pairs, ", chosen of median ", r.median_chosen, " tokens, rejected of ",
-                                 r.median_rejected, "; a run trains on the chosen ones\n")
+                                 r.median_rejected, "; a run trains on both, or on the chosen ones\n")
                            : "",
                duplicates_text(r), "\ntargets: ", r.targets, "\n");
   if (r.classes > 0) out += str("classes: ", r.classes, "\nrecords per class: ", joined(counts_by_class(r), 20), "\n");

@@ -42,9 +42,16 @@ void FileTokens::read_targets(IndexRange tokens, uint8_t* out) const {
 }
 
 void FileTokens::visit_records(const std::function<void(IndexRange tokens)>& use) const {
+  if (!paired()) return lockstep::visit_records(*file_, use);
+  visit_pairs([&](IndexRange chosen, IndexRange) { use(chosen); });
+}
+
+void FileTokens::visit_pairs(const std::function<void(IndexRange chosen, IndexRange rejected)>& use) const {
   int64_t record = 0;
+  IndexRange chosen;
   lockstep::visit_records(*file_, [&](IndexRange tokens) {
-    if (record++ % 2 == 0 || !paired()) use(tokens);
+    if (record++ % 2 == 0) chosen = tokens;
+    else use(chosen, tokens);
   });
 }
 

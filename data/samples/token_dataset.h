@@ -21,6 +21,7 @@ class TokenSource {
   virtual int64_t vocabulary_size() const = 0;
   virtual const Vocabulary* vocabulary() const = 0;
   virtual Hash128 identity() const = 0;
+  virtual std::string name() const { return "the data"; }        // in messages
   virtual void read(IndexRange tokens, int32_t* out) const = 0;  // callable from any thread
   virtual bool has_targets() const { return false; }             // is the loss on some of the tokens only?
   // 1 for each token that is a target, else 0; where has_targets(). Callable from any thread.
@@ -28,6 +29,8 @@ class TokenSource {
   virtual int64_t records() const { return 0; }  // 0: it is one text
   virtual bool paired() const { return false; }  // are there texts between its records that are none of them?
   virtual void visit_records(const std::function<void(IndexRange tokens)>& use) const {}  // in order
+  // Where paired(): both records of each pair, in order.
+  virtual void visit_pairs(const std::function<void(IndexRange chosen, IndexRange rejected)>& use) const {}
 };
 
 class FileTokens final : public TokenSource {
@@ -37,6 +40,7 @@ class FileTokens final : public TokenSource {
   int64_t vocabulary_size() const override { return file_->header.vocabulary_size; }
   const Vocabulary* vocabulary() const override { return file_->header.vocabulary.get(); }
   Hash128 identity() const override { return file_->header.identity; }
+  std::string name() const override { return file_->path; }
   void read(IndexRange tokens, int32_t* out) const override;
   bool has_targets() const override { return file_->targets != nullptr; }
   void read_targets(IndexRange tokens, uint8_t* out) const override;
@@ -44,6 +48,7 @@ class FileTokens final : public TokenSource {
   int64_t records() const override { return file_->header.records.count / (paired() ? 2 : 1); }
   bool paired() const override { return file_->header.records.paired; }
   void visit_records(const std::function<void(IndexRange tokens)>& use) const override;
+  void visit_pairs(const std::function<void(IndexRange chosen, IndexRange rejected)>& use) const override;
 
  private:
   std::shared_ptr<const DatasetFile> file_;

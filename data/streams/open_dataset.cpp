@@ -229,6 +229,8 @@ Datasets all_files(const DataOptions& o, uint64_t seed) {
     parts.push_back(files_part(source.path, each, seed));
     fit_others_to(parts[0], o.like.get(), each);
     names.push_back(source.path);
+    require(source.weight == 0 || o.packing != Packing::kPairs, ExitCode::kConfig, "data.sources: ", source.path,
+            " has a weight, but with data.packing: pairs each pair is once in an epoch");
     if (source.weight > 0) weights.push_back(source.weight);
   }
   require(weights.empty() || weights.size() == parts.size(), ExitCode::kConfig,

@@ -52,6 +52,7 @@ std::string describe(const Checkpoint& c) {
           " samples done; dataset ", i.dataset, "\nupdates     ", i.updates, ", ", i.skipped, " steps skipped\n");
   if (!i.data_schema.empty()) out += str("schema      ", described(parse_schema(i.data_schema, c.dir)), "\n");
   if (!i.base.empty()) out += str("base        frozen parameters with the hash ", i.base, ", which init.from holds\n");
+  if (!i.reference.empty()) out += str("reference   a model with the hash ", i.reference, "\n");
   if (i.loss_scale != 1) out += str("loss scale  ", i.loss_scale, ", for ", i.good_steps, " steps\n");
   if (const auto& v = i.validation; v.loss || v.best) {
     out += str("validation  ", v.loss ? str("loss ", *v.loss) : std::string("not measured here"));
@@ -78,6 +79,7 @@ JsonObject described(const Checkpoint& c) {
           {"dataset", i.dataset},
           {"schema", i.data_schema.empty() ? JsonValue(nullptr) : JsonValue(JsonText{i.data_schema})},
           {"base", i.base.empty() ? JsonValue(nullptr) : JsonValue(i.base)},
+          {"reference", i.reference.empty() ? JsonValue(nullptr) : JsonValue(i.reference)},
           {"updates", i.updates},
           {"skipped_steps", i.skipped},
           {"loss_scale", i.loss_scale},
@@ -186,6 +188,7 @@ class StateComparison {
           str(j.loss_scale, " for ", j.good_steps, " steps"));
     value("dataset", i.dataset, j.dataset);
     if (!i.base.empty() || !j.base.empty()) value("base", i.base, j.base);
+    if (!i.reference.empty() || !j.reference.empty()) value("reference", i.reference, j.reference);
     const auto keys = diff(i.math_text, j.math_text);
     for (const ConfigDifference& d : keys) value(d.key, d.a, d.b);
     if (keys.empty()) text_ += "configuration that shapes the mathematics: equal\n";

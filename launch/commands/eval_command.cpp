@@ -12,6 +12,7 @@
 #include "launch/training/build_model.h"
 #include "launch/training/confusion_files.h"
 #include "launch/training/placed_task.h"
+#include "launch/training/reference.h"
 #include "launch/world/fail_together.h"
 #include "launch/world/world.h"
 
@@ -82,8 +83,8 @@ TaskSpec task_of(const Checkpoint& c, const DataSpec& data, const Settings& sett
           "the images of the data are ", data.input().shape, " (height, width, channels), but ", c.dir,
           " was trained on ", c.info.input, "; data.image.height and data.image.width resize them");
   if (data.unit != "tokens" || c.info.input.rank() != 1) return task_of(data);
-  require(data.input().shape[0] <= c.info.input[0], ExitCode::kConfig, settings.config.place("data.context"), ": ",
-          data.input().shape[0], " tokens are more than the ", c.info.input[0], " that ", c.dir, " was trained with");
+  require(data.model_input()[0] <= c.info.input[0], ExitCode::kConfig, settings.config.place("data.context"), ": ",
+          data.model_input()[0], " tokens are more than the ", c.info.input[0], " that ", c.dir, " was trained with");
   TaskSpec task = task_of(data);
   task.input = c.info.input;
   return task;
@@ -179,9 +180,11 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
         log_warning(str(checkpoint.dir,
                         ": was trained on several files, each normalised by its own mean and deviation; ",
                         settings->data.path, " is normalised by its own, too"));
-      shapes = task_of(checkpoint, data.validation->spec(), *settings);
+      shapes = task_of(checkpoint, Reference(data).data().validation->spec(), *settings);
     });
-    PlacedTask placed(*settings, data, comm, shapes, PlacedTask::Use::kMeasure);
+    Reference reference(data);
+    PlacedTask placed(*settings, reference.data(), comm, shapes, PlacedTask::Use::kMeasure);
+    if (reference.is_missing(placed.task())) reference.compute_for(checkpoint.info, placed, *settings, comm);
     fail_together(comm, [&] { placed.load_parameters(checkpoint, arguments.has("ema")); });
     const std::vector<Metric> measured = placed.task().metrics();
     fail_together(comm, [&] {
@@ -193,7 +196,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
     });
     const std::vector<std::string> more =
         confusion.empty() ? std::vector<std::string>{} : std::vector<std::string>{"confusion"};
-    const EvalReport e = placed.evaluate(*data.validation, more);
+    const EvalReport e = placed.evaluate(*reference.data().validation, more);
     if (comm.rank() == 0) log_info(str("measured ", measured_text(data, settings->data, on)));
     JsonObject line{{"checkpoint", checkpoint.dir},
                     {"step", checkpoint.info.step},

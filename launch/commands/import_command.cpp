@@ -269,7 +269,9 @@ std::vector<Option> import_options() {
        "NAME", ""},
       {"chosen", "json: the field of an answer that was preferred, a text or with --template a conversation", "NAME",
        ""},
-      {"rejected", "json: the field of the answer that was not; both are kept, a run trains on --chosen", "NAME", ""},
+      {"rejected",
+       "json: the field of the answer that was not; a run trains on both (data.packing: pairs), or on --chosen", "NAME",
+       ""},
       {"template",
        "json: how messages become a text: chatml, llama3, plain or a file NAME.jinja; default: the tokenizer's own, "
        "else "

@@ -23,7 +23,7 @@ std::vector<StateEntry> emptied(std::vector<StateEntry> entries) {
 }  // namespace
 
 TaskSpec task_of(const DataSpec& spec) {
-  return {.input = spec.input().shape,
+  return {.input = spec.model_input(),
           .classes = spec.classes,
           .regression = spec.find(kTargets) && !spec.find(kLabels),
           .vocabulary = spec.vocabulary,

@@ -14,7 +14,14 @@ void say_of_long_records(const Settings& s, const DataSpec& spec) {
   const std::string counted =
       str(spec.long_records, " of ", spec.records, spec.records == 1 ? " text is" : " texts are", " longer than ",
           s.config.place("data.context"), ": ", s.data.context, " tokens, ");
-  if (spec.vocabulary > 0)
+  if (spec.longest > 0)
+    log_warning(str(spec.long_records, " of ", spec.records, " pairs have an answer that ends beyond ",
+                    s.config.place("data.context"), ": ", s.data.context,
+                    " tokens with its prompt: what is beyond is "
+                    "not read, and of these, pairs of which that leaves an answer without a token are not used; the "
+                    "longest has ",
+                    spec.longest_record));
+  else if (spec.vocabulary > 0)
     log_warning(str(counted, "and what is beyond is not read; the longest has ", spec.longest_record));
   else
     log_info(

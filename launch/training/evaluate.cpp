@@ -13,7 +13,8 @@ namespace {
 
 using Row = std::vector<double>;
 
-// The rows of all ranks, sorted: the same on every rank, whoever brought which.
+}  // namespace
+
 std::vector<Row> rows_of_all_ranks(const Axis& ranks, const std::vector<Row>& mine, size_t width) {
   std::vector<double> values;
   for (const Row& row : mine) values.insert(values.end(), row.begin(), row.end());
@@ -33,6 +34,8 @@ std::vector<Row> rows_of_all_ranks(const Axis& ranks, const std::vector<Row>& mi
   std::sort(rows.begin(), rows.end());
   return rows;
 }
+
+namespace {
 
 // The sums of all ranks' counts.
 Confusion confusion_of_all_ranks(const Axis& ranks, const Confusion& mine) {
@@ -135,8 +138,9 @@ constexpr MicroSchedule kPassSchedule = MicroSchedule::kWaves;
 Batch as_computed(const Batch& batch, DType compute) {
   Batch out;
   for (auto& [name, tensor] : batch.tensors())
-    out.add(name,
-            is_floating(tensor.dtype()) && name != kTargets && name != kSampleWeights ? cast(tensor, compute) : tensor);
+    out.add(name, is_floating(tensor.dtype()) && name != kTargets && name != kSampleWeights && name != kReference
+                      ? cast(tensor, compute)
+                      : tensor);
   return out;
 }
 

@@ -49,8 +49,12 @@ using UseOutput = std::function<void(const Tensor& output, const Batch& batch, c
 void for_each_output(Task& task, DataParallel& parallel, const StepBatch& step, const EvalOptions& options,
                      const UseOutput& use);
 
-// A batch as the model reads it: floating-point tensors, but not "targets" and "sample_weights", in the type that it
-// computes in.
+// The rows of all ranks, of `width` values each, sorted: the same on every rank, whoever brought which. Collective.
+std::vector<std::vector<double>> rows_of_all_ranks(const Axis& ranks, const std::vector<std::vector<double>>& mine,
+                                                   size_t width);
+
+// A batch as the model reads it: floating-point tensors, but not "targets", "sample_weights" and "reference", in the
+// type that it computes in.
 Batch as_computed(const Batch& batch, DType compute);
 
 }  // namespace lockstep

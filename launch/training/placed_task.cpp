@@ -60,7 +60,7 @@ void PlacedTask::describe() {
   info_.vocabulary = vocabulary_text(data_.train->vocabulary());
   if (data_.like_this) info_.data_schema = schema_text(data_.like_this->schema);
   const DataSpec& spec = data_.train->spec();
-  info_.input = spec.input().shape;
+  info_.input = spec.model_input();
   info_.classes = spec.classes;
   info_.tokens = spec.vocabulary;
   const auto& queue = current_stream().device_queue();

@@ -70,10 +70,12 @@ void Trainer::resume(const Checkpoint& c) {
   trace_mark();
   check_at_rest("a checkpoint is resumed");
   std::vector<ConfigDifference> differences;
-  fail_together(comm_, [&] {
-    differences = require_resumable(c);
-    load_entries(c, state());
-  });
+  fail_together(comm_, [&] { differences = require_resumable(c); });
+  if (reference_.is_missing(task_)) {
+    loader_.reset();
+    reference_.compute_for(c.info, placed_, settings_, comm_);
+  }
+  fail_together(comm_, [&] { load_entries(c, state()); });
   placed_.load_base_of(c);
   parallel_.state_was_loaded();
   const CheckpointInfo here = info_;

@@ -42,6 +42,7 @@ Run::Run(const Settings& settings, const Datasets& data, Communicator& comm, con
   require_validation();
   if (settings_.recovery.from == RecoveryOptions::From::kMemory)
     recovery_ = std::make_unique<MemoryRecovery>(settings_, comm_, trainer_);
+  trainer_.keep_reference_at(RunPaths{settings_.run.dir}.reference());
   const bool resumed = options.resume && resume_newest(options.at_most);
   choose_best();
   fail_together(comm_, [&] {  // only now, so that a refused resume does not change the run

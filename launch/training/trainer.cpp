@@ -30,10 +30,11 @@ double ms_since(Clock::time_point t) { return std::chrono::duration<double, std:
 
 Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm)
     : settings_(settings),
-      data_(data),
+      reference_(data),
+      data_(reference_.data()),
       comm_(comm),
       exceptions_(std::uncaught_exceptions()),
-      placed_(settings, data, comm, task_of(data.train->spec()), PlacedTask::Use::kTrain),
+      placed_(settings, data_, comm, task_of(data_.train->spec()), PlacedTask::Use::kTrain),
       task_(placed_.task()),
       parallel_(placed_.parallel()),
       info_(placed_.info()) {
@@ -77,7 +78,7 @@ void Trainer::make_task_scores() {
   require(files.empty() || has_validation(), ExitCode::kConfig, place,
           ": tasks are scored when the validation is measured; set data.validation");
   try {
-    task_scores_ = std::make_unique<TaskScores>(files, data_.train->vocabulary(), spec.input().shape[0], spec.classes);
+    task_scores_ = std::make_unique<TaskScores>(files, data_.train->vocabulary(), spec.model_input()[0], spec.classes);
   } catch (const Error& e) {
     throw e.with_message(str(place, ": ", e.what()));
   }
@@ -128,6 +129,15 @@ LoaderOptions Trainer::loader_options() const {
   return o;
 }
 
+// Once the parameters with which training begins are there.
+void Trainer::make_reference() {
+  if (!reference_.is_missing(task_) || !current_device().has_bytes()) return;
+  check(steps_started() == 0, "the reference is what training began with");
+  loader_.reset();
+  reference_.compute(placed_, comm_);
+  start_loader();
+}
+
 void Trainer::start_loader() {
   trace_mark();
   loader_ = std::make_unique<Loader>(*data_.train, loader_options());
@@ -143,6 +153,7 @@ void Trainer::start(const StepRequests& asked) {
   StepRequests requests = asked;
   requests.busy_ms = busy_ms_;
   check(may_start(), "a step is started while ", static_cast<int64_t>(under_way_.size()), " are under way");
+  make_reference();
   UnderWay step;
   StepReport& report = step.report;
   WithAnomaly anomaly(settings_.train.anomaly);
@@ -418,6 +429,7 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
 EvalReport Trainer::evaluate() {
   check(has_validation(), "evaluate: there is no validation data");
   check_at_rest("evaluate");
+  make_reference();
   if (settings_.train.eval_ema) swap_averages();
   const Dataset& all = *data_.validation;
   const int64_t most = settings_.train.eval_samples;

@@ -19,6 +19,7 @@
 #include "launch/training/placed_task.h"
 #include "launch/training/recheck.h"
 #include "launch/training/recorded_step.h"
+#include "launch/training/reference.h"
 #include "launch/training/sentinel.h"
 #include "launch/training/step_phases.h"
 #include "launch/training/task_scores.h"
@@ -81,6 +82,8 @@ class Trainer {
   void resume(const Checkpoint& checkpoint);
   void load_parameters(const Checkpoint& checkpoint, bool averages = false);  // as PlacedTask; collective
   void load_initial();
+  // Where the reference of a task of preferences is kept for a resumed run.
+  void keep_reference_at(const std::string& path) { reference_.keep_at(path); }
   // What resume() refuses by the checkpoint's manifest alone, before it reads tensors. Returns the differences that are
   // accepted, of which rank 0 warns.
   std::vector<ConfigDifference> require_resumable(const Checkpoint& checkpoint) const;
@@ -137,6 +140,7 @@ class Trainer {
   bool checks_memory_after(int64_t step) const { return memory_check_ && memory_check_->is_due(step); }
   void check_at_rest(const char* what) const;
   void parameters_were_loaded();
+  void make_reference();
   void make_phases();
   void make_task_scores();
   void require_recordable() const;
@@ -156,7 +160,8 @@ class Trainer {
   void swap_averages();
 
   const Settings& settings_;
-  const Datasets& data_;
+  Reference reference_;
+  const Datasets& data_;  // with that
   Communicator& comm_;
   const int exceptions_;  // under way when this was made
   PlacedTask placed_;

@@ -138,6 +138,22 @@ std::vector<OpCase> op_cases() {
                {r({2, 35, 6}, 1, -1, 1), r({11, 6}, 2, -1, 1), indices(many_targets, {2, 35})},
                1e-6,
                3});
+  c.push_back({"token_losses",
+               [](const Inputs& x) {
+                 const Tensor each = token_losses(x[0], x[1]);
+                 return sum(mul(each, each));
+               },
+               {r({5, 41}, 1, -3, 3), indices({3, 40, kIgnoreIndex, 0, 7}, {5})},
+               1e-6,
+               3});
+  c.push_back({"linear_token_losses",
+               [](const Inputs& x) {
+                 const Tensor each = linear_token_losses(x[0], x[1], x[2], 64);
+                 return sum(mul(each, each));
+               },
+               {r({2, 35, 6}, 1, -1, 1), r({11, 6}, 2, -1, 1), indices(many_targets, {2, 35})},
+               1e-6,
+               3});
   c.push_back({"cross_entropy_with_gradient",  // as predicted where the loss counts 0.75, else rescaled
                [](const Inputs& x) {
                  WithLossGradient predicted(0.75);

@@ -269,7 +269,7 @@ TEST_F(RecordsTest, PairsOfConversationsHaveTheIdsAndMasksOfTransformers) {
   for (std::string_view line; lines.next(line);) chats.push_back(text_of(*parse_json_object(line), "messages"));
   ASSERT_EQ(chats.size(), 7u);
   std::string pairs;
-  for (const size_t i : {1u, 3u, 0u}) pairs += str("{\"a\": ", chats[i], ", \"b\": ", chats[(i + 1) % 4], "}\n");
+  for (const size_t i : {1u, 3u, 0u}) pairs += str("{\"a\": ", chats[i], ", \"b\": ", chats[i], "}\n");
   // The same in three fields: what both begin with is the prompt.
   const std::string apart = R"({"p": [{"role": "user", "content": "What is the answer?"}], )"
                             R"("a": [{"role": "assistant", "content": "The answer is 42."}], "b": "no"})"
@@ -279,7 +279,7 @@ TEST_F(RecordsTest, PairsOfConversationsHaveTheIdsAndMasksOfTransformers) {
     const auto alone = import({golden + "/chats.jsonl"}, {.messages = "messages", .chat_template = name}, options);
     const auto got =
         import({put("pairs.jsonl", pairs)}, {.chat_template = name, .chosen = "a", .rejected = "b"}, options);
-    EXPECT_EQ(got, (std::vector<Record>{alone[1], alone[2], alone[3], alone[0], alone[0], alone[1]})) << name;
+    EXPECT_EQ(got, (std::vector<Record>{alone[1], alone[1], alone[3], alone[3], alone[0], alone[0]})) << name;
     const auto split = import({put("apart.jsonl", apart)},
                               {.prompt = "p", .chat_template = name, .chosen = "a", .rejected = "b"}, options);
     ASSERT_EQ(split.size(), 4u);
@@ -307,9 +307,9 @@ TEST_F(RecordsTest, PairsAreKeptAndTheChosenOnesAreSamples) {
   EXPECT_EQ(report.duplicates, 1) << "a pair that is there twice, not an answer";
   EXPECT_EQ(report.median_chosen, 3);
   EXPECT_EQ(report.median_rejected, 2);
-  EXPECT_NE(
-      to_text(report).find("pairs: 4, chosen of median 3 tokens, rejected of 2; a run trains on the chosen ones\n"),
-      std::string::npos);
+  EXPECT_NE(to_text(report).find(
+                "pairs: 4, chosen of median 3 tokens, rejected of 2; a run trains on both, or on the chosen ones\n"),
+            std::string::npos);
   const ShownText shown = show_text(out_, 2);
   EXPECT_EQ(shown.text, "\u27E6a\u27E7bc");
   EXPECT_EQ(shown.rejected, "\u27E6a\u27E7e");
@@ -326,7 +326,9 @@ TEST_F(RecordsTest, PairsAreKeptAndTheChosenOnesAreSamples) {
   EXPECT_EQ(ids, (std::vector<int32_t>{'a', 'b', 0, 0, 0, 0}));
   EXPECT_EQ(labels[0], 'b');
   o.packing = Packing::kWindows;
-  expect_error(ExitCode::kConfig, {"pairs", "set data.packing to pack or pad"}, [&] { open_datasets(o, 1); });
+  expect_error(ExitCode::kConfig,
+               {"pairs", "set data.packing to pairs, for a task that learns from both, or to pack or pad"},
+               [&] { open_datasets(o, 1); });
   // Every token a target, as texts that hold both.
   import({in}, {.chosen = "yes", .rejected = "no"});
   EXPECT_EQ(inspect_dataset(out_).targets, inspect_dataset(out_).count);

@@ -126,15 +126,14 @@ head -c 200 chat.jsonl.gz >cut.gz
 refuses "a truncated file" 65 "cut.gz: gzip data is truncated" plain cut.gz new.h5
 refuses "a template that is none" 64 "there is no template x; there are chatml, llama3, plain" import chat.jsonl new.h5 --template x
 refuses "options of text" 64 "data import json: --level is for text" import chat.jsonl new.h5 --level byte
-# Pairs of answers: both are kept, and a run trains on the chosen ones.
-sed 's/{"messages": \(.*\)}$/{"chosen": \1, "rejected": [{"role": "user", "content": "cab"}, {"role": "assistant", "content": "sit"}]}/' \
-  chat.jsonl >preferences.jsonl
+# Pairs of answers: both are kept, and a run with data.packing: pack or pad trains on the chosen ones.
+sed -E 's/^\{"messages": (.*"content": ")([^"]*)("\}\])\}$/{"chosen": \1\2\3, "rejected": \1sit\3}/' chat.jsonl >preferences.jsonl
 succeeds "pairs" lockstep data import json preferences.jsonl pairs.h5 --chosen chosen --rejected rejected --template plain --vocabulary letters.txt
-expect "pairs: it says what is trained on" grep -qE '^pairs: 60, chosen of median [0-9]+ tokens, rejected of 25; a run trains on the chosen ones$' out
+expect "pairs: it says what is trained on" grep -qE '^pairs: 60, chosen of median [0-9]+ tokens, rejected of [0-9]+; a run trains on both, or on the chosen ones$' out
 succeeds "pairs: inspect" lockstep data inspect pairs.h5 --json
 expect "pairs: counted" grep -q '"pairs":60,"median_chosen":' out
 succeeds "pairs: show" lockstep data show pairs.h5 --index 59
-expect "pairs: the rejected one" grep -qx '⟦user: cab' out
+expect "pairs: the rejected one" [ "$(grep -c '⟧sit' out)" -ge 1 ]
 trained() { succeeds "training on $1" lockstep train fine.yaml run.dir="on-$1" data.path="$1.h5"; }
 trained pairs && trained chat
 same "pairs: the steps of the chosen answers" "$(field loss <on-chat/metrics.jsonl | paste -sd ' ')" "$(field loss <on-pairs/metrics.jsonl | paste -sd ' ')"

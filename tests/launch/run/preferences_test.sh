@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Tuning by preferences: a model that says words in either case learns from pairs to say them in capitals. One digest at every number
+# of ranks and shard level, under mpirun and after a stop, with the reference's file there, gone or damaged. Usage:
+# preferences_test.sh LOCKSTEP [MPIRUN]
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$@"
+
+# Words of a few letters, asked for and said in either case: SEED COUNT FIELDS...
+lines() {
+  numbers "$(($2 * 8))" 8 "$1" | awk -v form="$3" '{
+    word = word sprintf("%c", 97 + $1)
+    if (NR % 8) next
+    word = substr(word, 1, 2 + $1 % 5); upper = toupper(word)
+    if (form == "pair") printf "{\"q\": \"say %s: \", \"better\": \"%s\", \"worse\": \"%s\"}\n", word, upper, word
+    else printf "{\"q\": \"say %s: \", \"a\": \"%s\"}\n", word, $1 % 2 ? upper : word
+    word = "" }'
+}
+lines 1 400 record >said.jsonl
+lines 2 400 pair >pairs.jsonl
+succeeds "texts" lockstep data import json said.jsonl said.h5 --prompt q --completion a
+succeeds "pairs" lockstep data import json pairs.jsonl pairs.h5 --prompt q --chosen better --rejected worse --vocabulary said.h5
+cat >said.yaml <<END
+run: {dir: said}
+data: {path: said.h5, context: 32, packing: pad}
+model: {name: gpt, layers: 1, heads: 2, width: 32}
+batch: {global: 32, micro: 8}
+train: {steps: 150}
+optim: {lr: 0.005}
+END
+cat >tune.yaml <<END
+run: {dir: tuned}
+init: {from: said}
+data: {path: pairs.h5, context: 32, packing: pairs}
+model: {name: gpt, layers: 1, heads: 2, width: 32}
+task: {name: dpo}
+batch: {global: 32, micro: 8}
+train: {steps: 40, eval_every: 20}
+optim: {lr: 0.002}
+END
+succeeds "a model that says words" lockstep train said.yaml --ranks 2
+
+value() { # KEY: of the last evaluation in ./out
+  grep -o "\"$1\":[-0-9.e]*" out | tail -n 1 | cut -d: -f2
+}
+above() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > b) }'; }
+
+for task in dpo ipo orpo; do
+  succeeds "$task" lockstep train tune.yaml task.name=$task run.dir=$task --ranks 2
+  succeeds "$task is measured" lockstep eval $task
+  expect "$task prefers capitals" above "$(value reward_accuracy)" 0.95
+  expect "$task: by a margin" above "$(value reward_margin)" 0
+  if [ $task = orpo ]; then expect "orpo has no reference" [ ! -e orpo/reference.h5 ]; fi
+done
+expect "a reference is kept" [ -e dpo/reference.h5 ]
+succeeds "dpo is measured on all ranks alike" lockstep eval dpo --ranks 3
+three=$(grep -o '"loss".*' out)
+succeeds "and on one" lockstep eval dpo
+same "the figures" "$three" "$(grep -o '"loss".*' out)"
+
+wanted=$(digest dpo)
+for layout in "1 none" "3 none" "2 optimizer" "2 gradients" "3 parameters" "4 parameters"; do
+  read -r ranks level <<<"$layout"
+  succeeds "dpo at $layout" lockstep train tune.yaml run.dir=other --ranks "$ranks" sharding.level="$level"
+  same "the digest at $layout" "$wanted" "$(digest other)"
+  same "the reference at $layout" "$(cksum <dpo/reference.h5)" "$(cksum <other/reference.h5)"
+  rm -rf other
+done
+if with_mpi; then
+  succeeds "dpo under mpirun" mpi 2 "$binary" train tune.yaml run.dir=other sharding.level=parameters
+  same "the digest under mpirun" "$wanted" "$(digest other)"
+  rm -rf other
+fi
+succeeds "dpo with the head within the loss" lockstep train tune.yaml run.dir=rows train.loss_rows=64
+same "the digest of the loss by rows" "$(lockstep checkpoint diff dpo rows | grep -c 'differ')" 0
+
+# Stopped and gone on with, on other ranks, whatever became of the reference's file.
+run lockstep train tune.yaml run.dir=half --ranks 2 --until 15
+cp -r half gone && rm gone/reference.h5
+cp -r half damaged && printf x | dd of=damaged/reference.h5 bs=1 seek=3000 conv=notrunc 2>/dev/null
+cp -r half other && cp ipo/reference.h5 other/reference.h5
+for dir in half gone damaged other; do
+  succeeds "resumed, the reference $dir" lockstep train tune.yaml run.dir=$dir --resume --ranks 3
+  same "the digest, the reference $dir" "$wanted" "$(digest $dir)"
+  if [ $dir = half ]; then expect "the file is used" bash -c '! grep -q "reference: computing" err'; fi
+  if [ $dir = damaged ]; then expect "damage is told" grep -q 'warning: .*damaged/reference.h5.*computing the reference again' err; fi
+done
+# Where what training began with is another model now.
+run lockstep train tune.yaml run.dir=moved --until 15
+rm moved/reference.h5 && mv said kept && succeeds "another model" lockstep train said.yaml seed=2 train.steps=3
+refuses "another reference" 65 '.*said: is not what training began with: its parameters have the hash .*init.from must name these' \
+  lockstep train tune.yaml run.dir=moved --resume
+refuses "to measure by another reference" 65 '.*said: is not what training began with' lockstep eval moved
+rm -rf said && mv kept said
+
+# Adapters begin as nothing, so the reference is the model without them.
+succeeds "adapters" lockstep train tune.yaml run.dir=adapters lora.rank=4 'lora.targets=["*.qkv", "*.proj", "*.up", "*.down"]' optim.lr=0.01 --ranks 2
+succeeds "adapters are measured" lockstep eval adapters
+expect "adapters prefer capitals" above "$(value reward_accuracy)" 0.9
+succeeds "padded to the longest" lockstep train tune.yaml run.dir=buckets data.buckets=4 precision.compute=bf16 --ranks 2
+adapted=$(digest buckets)
+succeeds "the same at level parameters" lockstep train tune.yaml run.dir=buckets2 data.buckets=4 precision.compute=bf16 --ranks 3 sharding.level=parameters
+same "bf16, with buckets" "$adapted" "$(digest buckets2)"
+
+# Bad input.
+refuses "other packing" 78 ".*gpt does not fit the data: it reads 'answers'.*; set data.packing: pairs" lockstep train tune.yaml run.dir=no data.packing=pad
+refuses "windows" 78 '.*the data holds pairs.*set data.packing to pairs' lockstep train tune.yaml run.dir=no data.packing=windows
+refuses "no pairs" 78 '.*data.packing is pairs, but the data holds none' lockstep train tune.yaml run.dir=no data.path=said.h5
+refuses "beta" 78 '.*task.beta: 0 is out of range' lockstep train tune.yaml run.dir=no task.beta=0
+refuses "smoothing" 78 '.*train.label_smoothing: the loss compares whole answers' lockstep train tune.yaml run.dir=no train.label_smoothing=0.1
+refuses "masks" 78 '.*data.mask is set' lockstep train tune.yaml run.dir=no data.mask=0.1
+printf '%s\n' '{"c": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "r": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "b"}]}' >bad.jsonl
+refuses "other prompts" 65 '.*bad.jsonl:1: the prompts of its chosen and its rejected answer differ' \
+  lockstep data import json bad.jsonl bad.h5 --chosen c --rejected r --template chatml
+finish
