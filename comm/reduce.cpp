@@ -69,6 +69,8 @@ void reduce_in_order(ReduceOp op, DType dtype, const std::vector<const void*>& i
     case DType::kUInt8: return reduce_typed<uint8_t>(op, in, out, n);
     case DType::kBFloat16:
     case DType::kFloat16: return reduce_halves(op, dtype, in, out, n);
+    case DType::kNf4:
+    case DType::kInt8: throw Error(ExitCode::kInternal, "codes cannot be added");
   }
 }
 

@@ -33,8 +33,12 @@ void DataParallel::make_buckets() {
       trainable_.insert(trainable_.begin(), place(std::move(block.trainable), false));
       out.push_back(trainable_.front().get());
     }
-    if (!block.frozen.empty()) {
-      frozen_.push_back(place(std::move(block.frozen), true));
+    const auto coded = std::stable_partition(block.frozen.begin(), block.frozen.end(), [&](const NamedParameter& p) {
+      return !options_.coded || !options_.coded(p.name);
+    });
+    for (const auto& [begin, end] : {std::pair(block.frozen.begin(), coded), std::pair(coded, block.frozen.end())}) {
+      if (begin == end) continue;
+      frozen_.push_back(place({begin, end}, true));
       out.push_back(frozen_.back().get());
     }
     return out;

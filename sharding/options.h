@@ -35,6 +35,10 @@ enum class ReduceMode {
 
 enum class Reshard { kAuto, kYes, kNo };
 
+// How frozen parameters are kept: in fp32 as masters, in the type of the files that they come from, or, of weights of
+// linear layers, in codes (core/kernels/weight_codes.h).
+enum class FrozenAs : uint8_t { kMasters, kStored, kNf4, kInt8 };
+
 struct DataParallelOptions {
   ReduceMode reduce = ReduceMode::kExact;
   double bucket_mb = 4;  // buckets are at least this large
@@ -52,7 +56,11 @@ struct DataParallelOptions {
   // Frozen parameters come from files that stay: they have no fp32 masters, and DataParallel::base_state() has them,
   // not state().
   bool frozen_of_files = false;
-  DType file_type = DType::kFloat32;    // of those; what is kept has this type or the compute type
+  DType file_type = DType::kFloat32;  // of those; what is kept has this type or the compute type
+  FrozenAs frozen_as = FrozenAs::kMasters;
+  std::function<bool(const std::string& name)> coded = {};  // which of them are in codes; none where empty
+  bool has_codes() const { return frozen_as >= FrozenAs::kNf4; }
+  DType coding() const { return frozen_as == FrozenAs::kNf4 ? DType::kNf4 : DType::kInt8; }  // where has_codes()
   std::vector<std::string> apart = {};  // children of the root that share no bucket with other children
 };
 std::vector<Field> fields(DataParallelOptions& o);

@@ -18,6 +18,11 @@ DType kept_type(const DataParallelOptions& o, bool of_files, bool streamed) {
   return streamed && o.compute == DType::kFloat32 ? o.file_type : o.compute;
 }
 
+Tensor registered(Communicator& comm, int64_t elements, DType type) {
+  if (!is_coded(type)) return comm.registered(elements, type);
+  return Tensor::view_of(comm.registered(bytes_of(type, elements), DType::kUInt8).storage(), 0, {elements}, type);
+}
+
 }  // namespace
 
 ParameterBucket::ParameterBucket(std::string name, std::vector<NamedParameter> parameters, const Mesh& mesh,
@@ -27,18 +32,18 @@ ParameterBucket::ParameterBucket(std::string name, std::vector<NamedParameter> p
       mesh_(mesh),
       streamed_(streams_parameters(o, mesh.shard().size)),
       offloaded_(o.offload_optimizer && !frozen),
-      compute_(o.compute),
       frozen_(frozen),
-      of_files_(frozen && o.frozen_of_files) {
+      of_files_(frozen && o.frozen_of_files),
+      compute_(of_files_ && o.coded && o.coded(members_[0].name) ? o.coding() : o.compute) {
   for (auto& [full_name, p] : members_) layout_.add(full_name, p->value.shape());
   layout_.even_out(mesh.shard().size * mesh.replica().size);
   slice_ = layout_.slice(mesh.shard().index, mesh.shard().size);
   WithMemoryUse use(MemoryUse::kParameters);
   WithMemoryFor named(name_);
-  if (!streamed_ && mesh.shard().size > 1) whole_ = mesh.gathers().registered(layout_.total(), compute_);
+  if (!streamed_ && mesh.shard().size > 1) whole_ = registered(mesh.gathers(), layout_.total(), compute_);
   else whole_ = Tensor::unallocated({layout_.total()}, compute_);
   if (!streamed_) whole_.allocate();
-  const DType kept = kept_type(o, of_files_, streamed_);
+  const DType kept = is_coded(compute_) ? compute_ : kept_type(o, of_files_, streamed_);
   const bool one_memory = !streamed_ && !offloaded_ && compute_ == kept;
   if (one_memory) {
     master_ = whole_.slice(0, slice_.begin, slice_.end);
@@ -51,6 +56,7 @@ ParameterBucket::ParameterBucket(std::string name, std::vector<NamedParameter> p
   state_ = streamed_ ? State::kAbsent : one_memory && mesh.shard().size == 1 ? State::kWhole : State::kOld;
 
   const auto of_slice = [&](IndexRange r) { return IndexRange{r.begin - slice_.begin, r.end - slice_.begin}; };
+  if (is_coded(kept)) raw::fill(master_.as_bytes(), 0);
   for (const IndexRange& gap : layout_.gaps())
     if (const IndexRange mine = intersect(slice_, gap); !mine.empty()) fill(Init::zeros(), 0, "gap", 0, of_slice(mine));
   for (size_t i = 0; i < members_.size(); ++i) {
@@ -66,6 +72,7 @@ ParameterBucket::ParameterBucket(std::string name, std::vector<NamedParameter> p
 
 // Elements from `first` on of the tensor `name`, into a part of the slice.
 void ParameterBucket::fill(const Init& init, uint64_t seed, std::string_view name, int64_t first, IndexRange r) const {
+  if (is_coded(master_.dtype())) return;  // what is loaded brings the codes
   if (master_.dtype() == DType::kFloat32)
     return fill_initial(init, seed, name, first, first + r.size(), static_cast<float*>(master_.write()) + r.begin);
   for (int64_t at = 0; at < r.size(); at += kFilled) {
@@ -101,12 +108,19 @@ void ParameterBucket::gather() {
   const Tensor mine = whole_.slice(0, slice_.begin, slice_.end);
   if (!master_.same_place(mine) && !copy_is_current()) raw::copy(mine, master_);
   if (mesh_.shard().size > 1)
-    gathering_ = mesh_.gathers().all_gather(whole_, mine, BucketLayout::cut_sizes(layout_.all(), mesh_.shard().size),
-                                            str("parameters of ", name_));
+    gathering_ = all_gather(whole_, mine, BucketLayout::cut_sizes(layout_.all(), mesh_.shard().size));
   state_ = State::kGathering;
   was_copied_ = !streamed_;
   master_version_ = master_.storage()->version();
   whole_version_ = whole_.storage()->version();
+}
+
+// Codes travel as bytes.
+Work ParameterBucket::all_gather(const Tensor& whole, const Tensor& mine, std::vector<int64_t> counts) const {
+  const std::string label = str("parameters of ", name_);
+  if (!is_coded(compute_)) return mesh_.gathers().all_gather(whole, mine, counts, label);
+  for (int64_t& count : counts) count = bytes_of(compute_, count);
+  return mesh_.gathers().all_gather(whole.as_bytes(), mine.as_bytes(), counts, label);
 }
 
 bool ParameterBucket::copy_is_current() const {

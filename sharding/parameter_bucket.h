@@ -62,6 +62,7 @@ class ParameterBucket final : public SlotGroup {
  private:
   enum class State { kAbsent, kOld, kGathering, kWhole };
 
+  Work all_gather(const Tensor& whole, const Tensor& mine, std::vector<int64_t> counts) const;
   bool copy_is_current() const;
   int64_t first_element(size_t index) const;
   void fill(const Init& init, uint64_t seed, std::string_view name, int64_t first, IndexRange of_slice) const;
@@ -71,8 +72,8 @@ class ParameterBucket final : public SlotGroup {
   const Mesh& mesh_;
   bool streamed_;   // level parameters: whole copies come and go
   bool offloaded_;  // masters are in host memory
-  DType compute_;
   bool frozen_, of_files_;
+  DType compute_;  // of the whole copy
 
   BucketLayout layout_;
   IndexRange slice_;

@@ -42,6 +42,8 @@ ncclDataType_t type_of(DType dtype) {
     case DType::kInt64: return ncclInt64;
     case DType::kInt32: return ncclInt32;
     case DType::kUInt8: return ncclUint8;
+    case DType::kNf4:
+    case DType::kInt8: break;
   }
   throw Error(ExitCode::kInternal, "NCCL has no such element type");
 }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/state/weight_coder.h"
 
 namespace lockstep {
 namespace {
@@ -204,6 +205,12 @@ void read_region(const HfTensor& t, const Region& region, const HfModel& m, cons
   });
 }
 
+void require_finite(const HfTensor& t, const HfModel& m, const float* values, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    require(std::isfinite(values[i]), ExitCode::kBadData, m.folder, ": ", t.from[0],
+            " holds a value that is not finite: ", values[i]);
+}
+
 // Of the whole tensor: a region may hold parts of its chunks alone.
 Hash128 digest_of_weight(const HfTensor& t, const Shape& shape, const HfModel& m, const WeightFiles& files) {
   Hash128 sum;
@@ -227,12 +234,17 @@ Hash128 load_weights(const HfModel& model, const std::vector<StateEntry>& entrie
   Hash128 sum;
   for (const StateEntry& e : entries) {
     const HfTensor& t = *tensors.at(e.name);
+    if (is_coded(e.data.dtype())) {
+      sum += fill_coded(e, [&](IndexRange r, float* out) {
+        read_weight(t, e.region.shape, m, files, r, out);
+        require_finite(t, m, out, r.size());
+      });
+      continue;
+    }
     for_each_piece({e.offset, e.end()}, kElementsAtOnce, [&](IndexRange r) {
       std::vector<float> values(static_cast<size_t>(r.size()));
       read_region(t, e.region, m, files, r, values.data());
-      for (size_t i = 0; i < values.size(); ++i)
-        require(std::isfinite(values[i]), ExitCode::kBadData, m.folder, ": ", t.from[0],
-                " holds a value that is not finite: ", values[i]);
+      require_finite(t, m, values.data(), r.size());
       if (e.region.is_whole()) sum += digest_of(e.name, r.begin, values.data(), r.size());
       e.set_values(r.begin - e.offset, Tensor::of(std::move(values), {r.size()}));
     });

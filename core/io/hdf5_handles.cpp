@@ -120,6 +120,8 @@ StoredType stored_as(DType type) {
     case DType::kInt64: return StoredType::kInt64;
     case DType::kInt32: return StoredType::kInt32;
     case DType::kUInt8: return StoredType::kUInt8;
+    case DType::kNf4:
+    case DType::kInt8: break;
   }
   return StoredType::kUInt8;
 }

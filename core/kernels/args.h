@@ -227,6 +227,14 @@ struct BlockCodesArgs {
   float* scales = nullptr;
 };
 
+// Coded weights (core/kernels/weight_codes.h) and what they decode to.
+struct WeightCodesArgs {
+  int64_t count = 0;  // elements
+  DType coding = DType::kNf4, values_dtype = DType::kFloat32;
+  const void* codes = nullptr;
+  void* values = nullptr;  // fp32, bf16 or fp16
+};
+
 // The outcome of a step, from values gathered from all ranks: mean loss, norm of the mean gradient, whether both are
 // finite, and the factor for gradients.
 struct StepOutcomeArgs {

@@ -34,6 +34,7 @@
   KERNEL(tree_sums, const TreeSumsArgs&)                                                           \
   KERNEL(encode_blocks, const BlockCodesArgs&) /* values -> codes, scales */                       \
   KERNEL(decode_blocks, const BlockCodesArgs&) /* codes, scales -> values */                       \
+  KERNEL(decode_weight, const WeightCodesArgs&)                                                    \
   KERNEL(store, const StoreArgs&)                                                                  \
   KERNEL(step_outcome, const StepOutcomeArgs&)                                                     \
   KERNEL(update_control, const UpdateControlArgs&)                                                 \

@@ -71,6 +71,8 @@ HD inline T load_element(const void* data, DType dtype, int64_t i) {
     case DType::kInt64: return static_cast<T>(static_cast<const int64_t*>(data)[i]);
     case DType::kInt32: return static_cast<T>(static_cast<const int32_t*>(data)[i]);
     case DType::kUInt8: return static_cast<T>(static_cast<const uint8_t*>(data)[i]);
+    case DType::kNf4:
+    case DType::kInt8: break;  // they are decoded first
   }
   return T(0);
 }
@@ -85,6 +87,8 @@ HD inline void store_element(void* data, DType dtype, int64_t i, T v) {
     case DType::kInt64: static_cast<int64_t*>(data)[i] = static_cast<int64_t>(v); break;
     case DType::kInt32: static_cast<int32_t*>(data)[i] = static_cast<int32_t>(v); break;
     case DType::kUInt8: static_cast<uint8_t*>(data)[i] = static_cast<uint8_t>(v); break;
+    case DType::kNf4:
+    case DType::kInt8: break;
   }
 }
 

@@ -222,6 +222,10 @@ const Tensor* Llama::head() const {
   return head_->has_adapter() ? nullptr : &head_->weight();
 }
 
+Tensor Llama::with_head(const std::function<Tensor(const Tensor& weight)>& use) {
+  return head_ ? head_->with_weight(use) : use(wte_.weight());
+}
+
 Tensor Llama::forward(const Tensor& tokens_BT, const AttentionScope& scope) {
   const Tensor h = features(tokens_BT, scope);
   return head_ ? (*head_)(h) : linear(h, wte_.weight());

@@ -96,6 +96,7 @@ class Llama : public TokenTransformer {
   std::vector<TensorNeed> reads() const override { return {{"tokens", TensorNeed::Type::kInteger, 1}}; }
   bool has_features() const override { return true; }
   const Tensor* head() const override;
+  Tensor with_head(const std::function<Tensor(const Tensor& weight)>& use) override;
   using TokenTransformer::forward;
   // int32 -> [B, T, V]; after a cache [B, 1, V].
   Tensor forward(const Tensor& tokens_BT, const AttentionScope& scope) override;

@@ -2,6 +2,8 @@
 // apart, and where it is a decoder it goes on from a cache. Gpt, Llama and Bert derive from it.
 #pragma once
 
+#include <functional>
+
 #include "core/models/model.h"
 #include "core/nn/attention_scope.h"
 
@@ -24,6 +26,8 @@ class TokenTransformer : public Model {
   virtual bool has_features() const { return false; }
   // That weight, [V, C]; null where the head multiplies in another way, such as with an adapter.
   virtual const Tensor* head() const { return nullptr; }
+  // The result of `use` with that weight, whose bytes are there while it runs and in its backward pass.
+  virtual Tensor with_head(const std::function<Tensor(const Tensor& weight)>& use) { return use(*head()); }
   // What the head multiplies, [B, T, C], of the same tensors as output_of().
   Tensor features_of(const Batch& batch);
   // Whether the scope may have a cache.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/nn/lora.h"
+#include "core/tensor/raw_ops.h"
 
 namespace lockstep {
 namespace {
@@ -59,7 +60,8 @@ Tensor Linear::forward(const Tensor& x) {
 }
 
 Tensor feed_forward(const Tensor& x, Linear& up, Linear& down) {
-  if (up.has_adapter() || down.has_adapter()) return down(gelu(up(x)));
+  const bool coded = is_coded(up.weight().dtype()) || is_coded(down.weight().dtype());
+  if (up.has_adapter() || down.has_adapter() || coded) return down(gelu(up(x)));
   return feed_forward(x, up.weight(), up.bias(), down.weight(), down.bias());
 }
 

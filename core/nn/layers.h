@@ -2,6 +2,7 @@
 // Each owns its parameters.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,10 @@ class Linear : public ModuleOf<Tensor> {
   // the root of the tree, must not use them: each of its children is sharded by itself, and outside a child's
   // operator() its weights may have no bytes. Put such layers into a module in between, such as TransformerBlock.
   const Tensor& weight() const { return weight_; }
+  // The result of `use` with the weight, in the place of operator(): for the layer of a model's root.
+  Tensor with_weight(const std::function<Tensor(const Tensor& weight)>& use) {
+    return surrounded([&] { return use(weight_); }, false);
+  }
   Tensor bias() const { return bias_ ? *bias_ : Tensor(); }  // undefined where there is none
 
  private:

@@ -135,6 +135,17 @@ class Targets {
 
 }  // namespace
 
+std::vector<std::string> codable_weights(Module& root) {
+  root.name_tree();
+  std::vector<std::string> out;
+  for (Module* block : root.blocks()) {
+    if (dynamic_cast<Linear*>(block)) continue;
+    const Targets below(*block);
+    for (const Linear* layer : below.layers()) out.push_back(layer->name() + ".weight");
+  }
+  return out;
+}
+
 void add_adapters(Module& root, const LoraOptions& o) {
   root.name_tree();
   const Targets targets(root);

@@ -30,6 +30,9 @@ std::vector<Field> fields(LoraOptions& o);
 // "blocks.0.qkv" q, k and v, as "blocks.0.qkv.q". Empty for other layers.
 std::vector<std::string_view> lora_parts(std::string_view layer);
 
+// The names of the weights that may be kept in codes: of all linear layers below the root's children.
+std::vector<std::string> codable_weights(Module& root);
+
 constexpr std::string_view kLoraA = ".lora_A", kLoraB = ".lora_B";  // ends of the names of adapters' parameters
 bool is_lora_parameter(std::string_view name);
 

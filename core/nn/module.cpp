@@ -33,13 +33,13 @@ Tensor Module::surrounded_again(const std::vector<Tensor>& tensors,
   });
 }
 
-Tensor Module::surrounded(const std::function<Tensor()>& forward) {
+Tensor Module::surrounded(const std::function<Tensor()>& forward, bool observed) {
   if (hooks_.before_forward) hooks_.before_forward();
   WithMemoryFor named(name_);
   TraceModule traced(name_);
   WithProfilerRange range(name_);
   Tensor y = named_in(name_, forward);
-  if (observer_) observer_(y);
+  if (observer_ && observed) observer_(y);
   if (hooks_.after_forward) hooks_.after_forward();
   if (hooks_.before_backward && requires_grad(y)) y = with_backward_hook(y, hooks_.before_backward);
   return y;

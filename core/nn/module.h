@@ -110,7 +110,8 @@ class Module {
 
  protected:
   // Runs `forward` with the hooks and profiler range of operator(), for passes that are not operator()'s.
-  Tensor surrounded(const std::function<Tensor()>& forward);
+  // `observed`: its result is the module's.
+  Tensor surrounded(const std::function<Tensor()>& forward, bool observed = true);
   bool recomputes() const { return recompute_; }
   // The same, where recomputes(): saves `tensors` alone, and `forward` makes the result of them.
   Tensor surrounded_again(const std::vector<Tensor>& tensors,

@@ -62,6 +62,15 @@ Tensor matmul(const Tensor& a, const Tensor& b, CallSite place) {
                    });
 }
 
+// A frozen weight in codes becomes one of x's type for as long as the product takes.
+namespace {
+Tensor decoded(const Tensor& weight, DType type) {
+  if (!is_coded(weight.dtype())) return weight;
+  const WithMemoryUse scratch(MemoryUse::kScratch);
+  return raw::cast(weight, type);
+}
+}  // namespace
+
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, CallSite place) {
   const TraceOp op("linear");
   check(weight.rank() == 2 && x.rank() >= 1 && x.dim(-1) == weight.dim(1) && (!bias || bias.numel() == weight.dim(0)),
@@ -70,7 +79,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, CallSit
   Shape out = x.shape();
   out[x.rank() - 1] = weight.dim(0);
   Tensor y = Tensor::empty(out, x.dtype());
-  raw::gemm(y.reshape({rows.dim(0), weight.dim(0)}), rows, weight.transpose(0, 1), bias ? bias.detach() : bias);
+  raw::gemm(y.reshape({rows.dim(0), weight.dim(0)}), rows, decoded(weight.detach(), x.dtype()).transpose(0, 1),
+            bias ? bias.detach() : bias);
   return result_of("linear", place, y, {&x, &weight, &bias},
                    [x = Saved(rows), w = Saved(weight), shape = x.shape()](const Tensor& gradient, Gradients& grads) {
                      const Tensor &rows = x.get("linear"), &weight = w.get("linear");
@@ -79,7 +89,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, CallSit
                      if (grads.wanted(0)) {
                        bool accumulate = false;
                        Tensor dx = grads.target(0, accumulate);
-                       raw::gemm(dx.reshape(rows.shape()), g, weight, {}, accumulate);
+                       raw::gemm(dx.reshape(rows.shape()), g, decoded(weight, g.dtype()), {}, accumulate);
                      }
                    });
 }

@@ -60,9 +60,10 @@ Tensor cross_entropy_in_one_pass(const Tensor& logits, const Tensor& dense, cons
                    });
 }
 
-// The gradient is computed in the backward pass, of each row by its own `g`, or by that of the sum.
+// The gradient is computed in the backward pass. The result is the sum of the losses, or each of them, with a gradient
+// of its own.
 Tensor cross_entropy_in_two_passes(const char* name, const Tensor& logits, const Tensor& dense, const Tensor& target,
-                                   RowArgs r, const Losses& losses, const Tensor& result, CallSite place) {
+                                   RowArgs r, const Losses& losses, bool summed, CallSite place) {
   Tensor lse = Tensor::empty({r.rows}, raw::statistics_type(logits));
   RowArgs b = r;
   r[CrossEntropyRows::kLogits] = raw::rows_of(dense, r.cols);
@@ -70,8 +71,8 @@ Tensor cross_entropy_in_two_passes(const char* name, const Tensor& logits, const
   r[CrossEntropyRows::kLoss] = raw::write_one_per_row(losses.each);
   r[CrossEntropyRows::kLse] = raw::write_one_per_row(lse);
   raw::row(RowOp::kCrossEntropy, r);
-  if (result.numel() == 1) losses.add_up();
-  return result_of(name, place, result, {&logits},
+  if (summed) losses.add_up();
+  return result_of(name, place, summed ? losses.total : losses.each.reshape(target.shape()), {&logits},
                    [x = Saved(dense), target = Saved(target), lse = Saved(lse), common = b, name](const Tensor& g,
                                                                                                   Gradients& grads) {
                      const bool in_place = x.unshared();  // logits are large, and nobody reads them any more
@@ -126,7 +127,7 @@ Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored, doubl
   const bool unshared = dense.unshared(dense.storage() == logits.storage() ? 2 : 1);
   if (seed != 0 && unshared && recording({&logits}))
     return cross_entropy_in_one_pass(logits, dense, target, r, losses, seed, place);
-  return cross_entropy_in_two_passes("cross_entropy", logits, dense, target, r, losses, losses.total, place);
+  return cross_entropy_in_two_passes("cross_entropy", logits, dense, target, r, losses, true, place);
 }
 
 Tensor token_losses(Tensor logits, const Tensor& target, int64_t ignored, CallSite place) {
@@ -134,8 +135,7 @@ Tensor token_losses(Tensor logits, const Tensor& target, int64_t ignored, CallSi
   const TraceOp op(name);
   const RowArgs r = loss_rows(name, logits, target, ignored, 0);
   const Losses losses(r.rows, raw::statistics_type(logits));
-  return cross_entropy_in_two_passes(name, logits, raw::contiguous(logits.detach()), target, r, losses,
-                                     losses.each.reshape(target.shape()), place);
+  return cross_entropy_in_two_passes(name, logits, raw::contiguous(logits.detach()), target, r, losses, false, place);
 }
 
 namespace {

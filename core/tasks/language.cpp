@@ -30,15 +30,15 @@ class Language : public LabelTask {
     return out;
   }
 
-  // With train.loss_rows the logits of so many rows are held at a time: the loss multiplies by the head itself. That
-  // needs all parameters at hand after the forward pass.
+  // With train.loss_rows the logits of so many rows are held at a time: the loss multiplies by the head itself.
   Tensor loss(const Batch& batch, size_t phase) override {
     trace_mark();
     auto* transformer = context().loss_rows > 0 ? dynamic_cast<TokenTransformer*>(&model()) : nullptr;
-    const Tensor* head = transformer && model().training() ? transformer->head() : nullptr;
-    if (!head) return LabelTask::loss(batch, phase);
-    return linear_cross_entropy(transformer->features_of(batch), *head, batch[kLabels], context().loss_rows,
-                                kIgnoreIndex, smoothing());
+    if (!transformer || !model().training() || !transformer->head()) return LabelTask::loss(batch, phase);
+    const Tensor features = transformer->features_of(batch);
+    return transformer->with_head([&](const Tensor& head) {
+      return linear_cross_entropy(features, head, batch[kLabels], context().loss_rows, kIgnoreIndex, smoothing());
+    });
   }
 };
 

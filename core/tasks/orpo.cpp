@@ -1,8 +1,6 @@
 // Odds ratio preference optimisation (Hong et al., "ORPO: Monolithic Preference Optimization without Reference Model",
 // 2024): the mean loss of the tokens of prompt and chosen answer, and -beta log sigmoid of the logarithm of the odds
 // ratio of the two answers, p / (1 - p), where log p is the mean over an answer's tokens.
-#include <cmath>
-
 #include "core/tasks/pair_task.h"
 
 namespace lockstep {
@@ -42,8 +40,11 @@ class Orpo : public PairTask {
     const Tensor total = reshape(slice(output, 1, 2, 3), {output.dim(0)});
     return div(total, sum(record_of(batch, 0), {1}));
   }
-  // log(1 - p) of log p, finite where p is 1.
-  static Tensor log_of_rest(const Tensor& log_p) { return log(clamp(affine(exp(log_p), -1, 1), 1e-30, 1)); }
+  // log(1 - p) of log p, finite where p is 1: as 1 - e^x = tanh(-x / 2) (1 + e^x), without a difference of like
+  // numbers.
+  static Tensor log_of_rest(const Tensor& log_p) {
+    return add(log(clamp(tanh(affine(log_p, -0.5, 0)), 1e-30, 1)), softplus(log_p));
+  }
 };
 
 }  // namespace

@@ -19,6 +19,8 @@ Tensor PairTask::answer_of(const Batch& batch, int record) {
 std::pair<std::string, std::string> PairTask::problem(const TaskSpec& data) const {
   if (!model().traits().causal)
     return {"model.name", str(context_.model_name, " predicts no next token, of which answers are made")};
+  if (!model().traits().separates_documents)
+    return {"model.name", str(context_.model_name, " cannot keep the two answers of a row apart; gpt and llama do")};
   if (context_.huber_delta > 0) return {"train.huber_delta", "the targets are answers, not numbers"};
   if (!context_.class_weights.empty()) return {"train.class_weights", "is for classes of samples and of pixels"};
   if (context_.label_smoothing > 0)
@@ -39,9 +41,11 @@ std::vector<TensorNeed> PairTask::reads() const {
 // With train.loss_rows the head multiplies within the loss, which needs all parameters at hand after the forward pass.
 Tensor PairTask::losses_of_tokens(const Batch& batch) {
   auto* transformer = context_.loss_rows > 0 ? dynamic_cast<TokenTransformer*>(&model()) : nullptr;
-  const Tensor* head = transformer && model().training() ? transformer->head() : nullptr;
-  if (head) return linear_token_losses(transformer->features_of(batch), *head, batch[kNextTokens], context_.loss_rows);
-  return token_losses(model().output_of(batch), batch[kNextTokens]);
+  if (!transformer || !model().training() || !transformer->head())
+    return token_losses(model().output_of(batch), batch[kNextTokens]);
+  const Tensor features = transformer->features_of(batch);
+  return transformer->with_head(
+      [&](const Tensor& head) { return linear_token_losses(features, head, batch[kNextTokens], context_.loss_rows); });
 }
 
 Tensor PairTask::output(const Batch& batch) {

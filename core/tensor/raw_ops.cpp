@@ -116,7 +116,26 @@ RowOperand write_rows(const Tensor& t, int64_t cols) {
 RowOperand write_one_per_row(const Tensor& t) { return {t.write(), t.dtype(), 1}; }
 
 void fill(const Tensor& out, double value) { pointwise(PointwiseOp::kFill, {out}, {}, value); }
+namespace {
+void decode_weight(const Tensor& out, const Tensor& in) {
+  check(in.numel() == out.numel() && in.is_contiguous() && out.is_contiguous() && is_floating(out.dtype()) &&
+            out.dtype() != DType::kFloat64,
+        "codes ", in, " cannot become ", out);
+  WeightCodesArgs a;
+  a.count = in.numel();
+  if (a.count == 0) return;
+  a.coding = in.dtype(), a.codes = in.read();
+  a.values_dtype = out.dtype(), a.values = out.write();
+  launch([](Parallel& p, const WeightCodesArgs& args) { kernels(p).decode_weight(p, args); }, a);
+}
+}  // namespace
+
 void copy(const Tensor& out, const Tensor& in) {
+  if (is_coded(in.dtype())) {
+    if (out.dtype() == in.dtype()) return copy(out.as_bytes(), in.as_bytes());
+    return decode_weight(out, in);
+  }
+  check(!is_coded(out.dtype()), "a copy from ", in, " into ", out, ", whose codes need the whole tensor");
   if (current_stream().device_queue() && out.numel() > 0) {
     const Device here = current_device();
     if (out.dtype() == in.dtype() && out.shape() == in.shape() && out.is_contiguous() && in.is_contiguous()) {

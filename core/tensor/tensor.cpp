@@ -31,7 +31,7 @@ Tensor Tensor::empty(const Shape& shape, DType dtype) {
 }
 
 Tensor Tensor::unallocated(const Shape& shape, DType dtype, Device device) {
-  return view_of(std::make_shared<Storage>(device, shape.numel() * size_of(dtype)), 0, shape, dtype);
+  return view_of(std::make_shared<Storage>(device, bytes_of(dtype, shape.numel())), 0, shape, dtype);
 }
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype) { return full(shape, 0, dtype); }
@@ -86,7 +86,7 @@ template Tensor Tensor::of(const std::vector<uint8_t>&, const Shape&);
 
 Tensor Tensor::view_of(std::shared_ptr<Storage> storage, int64_t offset, const Shape& shape, DType dtype) {
   Tensor t;
-  check((offset + shape.numel()) * size_of(dtype) <= storage->bytes(), "a view of ", shape, " at ", offset,
+  check(bytes_of(dtype, offset + shape.numel()) <= storage->bytes(), "a view of ", shape, " at ", offset,
         " exceeds its ", storage->bytes(), " bytes");
   t.storage_ = std::move(storage);
   t.shape_ = shape;
@@ -114,7 +114,8 @@ bool Tensor::is_contiguous() const {
 const void* Tensor::read() const {
   check(defined(), "reading an undefined tensor");
   check(storage_->allocated(), "reading ", *this, ", whose bytes are released or were never allocated");
-  return static_cast<const char*>(storage_->data()) + offset_ * size_of(dtype_);
+  check(!is_coded(dtype_) || offset_ % kCodedBlock == 0, "reading ", *this, " within a block of codes, at ", offset_);
+  return static_cast<const char*>(storage_->data()) + bytes_of(dtype_, offset_);
 }
 
 void* Tensor::write() const {
@@ -150,17 +151,22 @@ template uint8_t* Tensor::mutable_values() const;
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
-  Tensor dense = raw::to_host(detach());
+  Tensor dense = raw::to_host(is_coded(dtype_) ? raw::cast(detach(), DType::kFloat32) : detach());
   current_stream().synchronize();
   std::vector<T> out(static_cast<size_t>(numel()));
   if (!device().has_bytes()) return out;
   const void* p = numel() ? dense.read() : nullptr;
-  for (size_t i = 0; i < out.size(); ++i) out[i] = load_element<T>(p, dtype_, static_cast<int64_t>(i));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = load_element<T>(p, dense.dtype(), static_cast<int64_t>(i));
   return out;
 }
 template std::vector<double> Tensor::to_vector() const;
 template std::vector<float> Tensor::to_vector() const;
 template std::vector<int64_t> Tensor::to_vector() const;
+
+Tensor Tensor::as_bytes() const {
+  check(is_contiguous(), "the bytes of ", *this, ", which is not contiguous");
+  return view_of(storage_, bytes_of(dtype_, offset_), {bytes()}, DType::kUInt8);
+}
 
 double Tensor::item() const {
   check(numel() == 1, "item() of ", *this);
@@ -242,7 +248,7 @@ Tensor Tensor::expand(const Shape& shape) const {
 }
 
 Tensor Tensor::as(DType dtype) const {
-  check(size_of(dtype) == size_of(dtype_), "as: ", *this, " as ", dtype);
+  check(size_of(dtype) == size_of(dtype_) && !is_coded(dtype), "as: ", *this, " as ", dtype);
   Tensor t = *this;
   t.record_.reset();
   t.dtype_ = dtype;

@@ -44,7 +44,9 @@ class Tensor {
   DType dtype() const { return dtype_; }
   const Device& device() const { return storage_->device(); }
   int64_t offset() const { return offset_; }  // elements
-  int64_t bytes() const { return numel() * size_of(dtype_); }
+  int64_t bytes() const { return bytes_of(dtype_, numel()); }
+  // The bytes themselves, uint8 [bytes()], of a contiguous tensor.
+  Tensor as_bytes() const;
   bool is_contiguous() const;
   bool allocated() const { return storage_ && storage_->allocated(); }
   void allocate() { storage_->allocate(); }

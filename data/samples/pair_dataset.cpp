@@ -59,35 +59,50 @@ PairDataset::PairDataset(std::shared_ptr<const TokenSource> source, IndexRange p
     const int64_t pair = number++;
     if (pair >= pairs.begin && pair < pairs.end) add(pair, chosen, rejected);
   });
-  require(!pairs_.empty(), ExitCode::kConfig, "data.context is ", context, ", but of none of ", pairs.size(),
-          " pairs does it hold a part of both answers: the prompts alone fill it");
+  require(
+      !pairs_.empty(), ExitCode::kConfig, "data.context is ", context, ", but of none of ", pairs.size(),
+      " pairs does it hold a token of both answers that counts: prompts fill it, or data.ignore_tokens has the rest");
 }
 
 void PairDataset::add(int64_t number, IndexRange chosen, IndexRange rejected) {
-  bool whole = true, has_answers = true;
-  for (IndexRange* record : {&chosen, &rejected}) {
+  const Read a = read_record(chosen), b = read_record(rejected);
+  AnswerStarts starts;
+  try {
+    starts = starts_of_answers(a.record(), b.record());
+  } catch (const Error& e) {
+    throw e.with_message(str(source_->name(), ": pair ", number, ": ", e.what(), "; import the data again"));
+  }
+  Pair pair{chosen, rejected, starts};
+  bool whole = true;
+  for (IndexRange* record : {&pair.chosen, &pair.rejected}) {
     spec_.longest_record = std::max(spec_.longest_record, record->size());
     if (record->size() - 1 <= options_.context) continue;
     whole = false;
     record->end = record->begin + options_.context + 1;
-    const std::vector<uint8_t> targets = read_record(*record).targets;
-    has_answers = has_answers && std::find(targets.begin(), targets.end(), 1) != targets.end();
   }
   if (!whole) ++spec_.long_records;
-  if (has_answers) pairs_.push_back({number, chosen, rejected});
+  const auto has_answer = [&](const Read& read, IndexRange record, int64_t start) {
+    for (int64_t i = start; i < record.size(); ++i)
+      if (counts(read, i)) return true;
+    return false;
+  };
+  if (has_answer(a, pair.chosen, starts.chosen) && has_answer(b, pair.rejected, starts.rejected))
+    pairs_.push_back(pair);
 }
 
-// A first token is no target: nothing predicts it.
 PairDataset::Read PairDataset::read_record(IndexRange tokens) const {
   Read out{std::vector<int32_t>(static_cast<size_t>(tokens.size())),
            std::vector<uint8_t>(static_cast<size_t>(tokens.size()), 1)};
   source_->read(tokens, out.tokens.data());
   if (source_->has_targets()) source_->read_targets(tokens, out.targets.data());
-  for (size_t i = 0; i < out.tokens.size(); ++i)
-    if (i == 0 ||
-        std::binary_search(options_.ignore_tokens.begin(), options_.ignore_tokens.end(), int64_t{out.tokens[i]}))
-      out.targets[i] = 0;
   return out;
+}
+
+// Nothing predicts a record's first token.
+bool PairDataset::counts(const Read& record, int64_t token) const {
+  const auto i = static_cast<size_t>(token);
+  return token > 0 && record.targets[i] &&
+         !std::binary_search(options_.ignore_tokens.begin(), options_.ignore_tokens.end(), int64_t{record.tokens[i]});
 }
 
 int64_t PairDataset::length(int64_t, int64_t index) const {
@@ -100,12 +115,6 @@ void PairDataset::read(int64_t, int64_t index, SampleMemory sample) const {
   check(index >= 0 && index < size(), "pair ", index, " of ", size());
   const Pair& pair = pairs_[static_cast<size_t>(index)];
   const Read chosen = read_record(pair.chosen), rejected = read_record(pair.rejected);
-  AnswerStarts starts;
-  try {
-    starts = starts_of_answers(chosen.record(), rejected.record());
-  } catch (const Error& e) {
-    throw e.with_message(str(source_->name(), ": pair ", pair.number, ": ", e.what()));
-  }
   const auto tensor = [&](size_t i) { return static_cast<int32_t*>(sample[i]); };
   int32_t *ids = tensor(0), *documents = tensor(1), *positions = tensor(2), *next = tensor(3), *answers = tensor(4);
   int64_t at = 0;
@@ -116,12 +125,11 @@ void PairDataset::read(int64_t, int64_t index, SampleMemory sample) const {
     const int64_t count = std::ssize(record.tokens) - 1;
     std::copy_n(record.tokens.begin(), count, ids + at);
     std::copy_n(record.tokens.begin() + 1, count, next + at);
-    for (int64_t i = 0; i < count; ++i)
-      answers[at + i] = i + 1 >= start && record.targets[static_cast<size_t>(i) + 1] ? 1 : 0;
+    for (int64_t i = 0; i < count; ++i) answers[at + i] = i + 1 >= start && counts(record, i + 1) ? 1 : 0;
     mark(at + count, document);
   };
-  put(chosen, starts.chosen, 0);
-  put(rejected, starts.rejected, 1);
+  put(chosen, pair.starts.chosen, 0);
+  put(rejected, pair.starts.rejected, 1);
   std::fill(ids + at, ids + spec_.units, 0);
   std::fill(next + at, next + spec_.units, kIgnoreIndex);
   std::fill(answers + at, answers + spec_.units, 0);

@@ -36,7 +36,8 @@ struct PairOptions {
 class PairDataset final : public Dataset {
  public:
   // Uses the pairs [pairs.begin, pairs.end) of the source, but those of which the context does not hold a token of each
-  // answer. Throws ExitCode::kConfig where none is left.
+  // answer that counts. Reads all of them. Throws ExitCode::kConfig where none is left, kBadData as
+  // starts_of_answers().
   PairDataset(std::shared_ptr<const TokenSource> source, IndexRange pairs, PairOptions options);
   int64_t size() const override { return static_cast<int64_t>(pairs_.size()); }
   // int32 [2 context] each: "tokens", "documents" (0: chosen, 1: rejected, 2: padding) and "positions"
@@ -50,8 +51,8 @@ class PairDataset final : public Dataset {
 
  private:
   struct Pair {
-    int64_t number = 0;           // in the data
     IndexRange chosen, rejected;  // tokens, each with the last one's label
+    AnswerStarts starts;
   };
   // What is read of a pair's tokens and marks.
   struct Read {
@@ -60,6 +61,7 @@ class PairDataset final : public Dataset {
     PairedRecord record() const { return {tokens, targets}; }
   };
   Read read_record(IndexRange tokens) const;
+  bool counts(const Read& record, int64_t token) const;
   void add(int64_t number, IndexRange chosen, IndexRange rejected);
 
   std::shared_ptr<const TokenSource> source_;

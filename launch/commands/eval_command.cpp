@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <filesystem>
 
 #include "core/base/log.h"
 #include "core/io/json.h"
 #include "data/samples/sample_kind.h"
 #include "launch/artifacts/open_whole.h"
+#include "launch/artifacts/run_dir.h"
 #include "launch/commands/chosen_checkpoint.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/eval_tasks.h"
@@ -184,8 +186,13 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
     });
     Reference reference(data);
     PlacedTask placed(*settings, reference.data(), comm, shapes, PlacedTask::Use::kMeasure);
-    if (reference.is_missing(placed.task())) reference.compute_for(checkpoint.info, placed, *settings, comm);
+    if (reference.is_missing(placed.task())) {
+      const auto of_run = std::filesystem::path(checkpoint.dir).parent_path().parent_path();
+      reference.set_file(RunPaths{of_run.string()}.reference(), false);
+      reference.compute_for(checkpoint, placed, *settings, comm);
+    }
     fail_together(comm, [&] { placed.load_parameters(checkpoint, arguments.has("ema")); });
+    if (reference.is_missing(placed.task())) reference.compute(placed, comm);
     const std::vector<Metric> measured = placed.task().metrics();
     fail_together(comm, [&] {
       require(confusion.empty() || find_metric(measured, "confusion"), ExitCode::kUsage,

@@ -233,6 +233,9 @@ class PredictJob {
  private:
   std::unique_ptr<PredictionInputs> import(const std::string& folder, const std::function<void()>& tick) {
     std::filesystem::create_directory(folder);
+    require(from_.settings->data.packing != Packing::kPairs, ExitCode::kUsage, from_.place,
+            ": was tuned by pairs of answers: `lockstep eval` says which it prefers, `generate` and `chat` what it "
+            "answers");
     ShownProgress shown("import", from_.data->schema.kind == DataKind::kImages ? "images" : "bytes");
     InputOptions how = input_options(arguments_);
     how.image = stored_;

@@ -155,7 +155,7 @@ std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ran
                                : settings_of_checkpoint(app, open_newest(path, false));
   };
   s->parallel.seed = static_cast<uint64_t>(s->seed);
-  s->parallel.frozen_of_files |= s->lora.rank > 0;
+  s->parallel.frozen_of_files = s->parallel.frozen_as != FrozenAs::kMasters || s->lora.rank > 0;
   s->parallel.frozen = [optim = s->optim, lora = s->lora, fresh = s->init.fresh](const std::string& name) {
     const bool adapted =
         lora.rank > 0 && !is_lora_parameter(name) && !matches_any(lora.train, name) && !matches_any(fresh, name);

@@ -27,9 +27,6 @@ class Checks {
     const int64_t group = p.group > 0 ? p.group : ranks_;
     needs(ranks_ % group == 0, "sharding.group",
           str(group, " does not divide the ", ranks_, " ranks; use a divisor, or 0 for one group of all"));
-    needs(
-        s_.train.loss_rows == 0 || p.level != ShardLevel::kParameters, "train.loss_rows",
-        "needs a sharding.level below parameters: the loss multiplies by a weight that a model's forward pass gave up");
     needs(s_.train.loss_rows % 64 == 0, "train.loss_rows", "must be a multiple of 64");
     needs(p.group == 0 || p.level != ShardLevel::kNone, "sharding.group",
           "has an effect only with a sharding.level above none");
@@ -106,7 +103,7 @@ class Checks {
     const LoraOptions& l = s_.lora;
     const char* needs_base = "needs init.from, the model whose parameters are frozen";
     needs(l.rank == 0 || from, "lora.rank", needs_base);
-    needs(!s_.parallel.frozen_of_files || from, "precision.frozen", needs_base);
+    needs(s_.parallel.frozen_as == FrozenAs::kMasters || from, "precision.frozen", needs_base);
     needs(l.rank == 0 || !l.targets.empty(), "lora.targets",
           "is empty; name the linear layers that get adapters, such as ['*.qkv', '*.proj']");
     for (const auto& [key, is_set] :

@@ -4,11 +4,14 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "core/base/name_pattern.h"
 #include "core/interop/load_weights.h"
+#include "core/nn/lora.h"
+#include "core/state/weight_coder.h"
 #include "launch/training/load_model.h"
 
 namespace lockstep {
@@ -47,6 +50,25 @@ std::unique_ptr<Model> build_model(const Settings& s, const TaskSpec& task) {
       require(!s.parallel.frozen(p.name) || s.init_holds(p.name), ExitCode::kConfig, s.config.place("optim.rules"),
               ": ", p.name, " is frozen, but ", s.init.from, " does not hold it");
   return model;
+}
+
+std::vector<std::string> coded_weights(const Settings& s, Module& model) {
+  std::vector<std::string> out;
+  if (!s.parallel.has_codes()) return out;
+  const std::vector<std::string> codable = codable_weights(model);
+  const std::set<std::string> names(codable.begin(), codable.end());
+  for (const NamedParameter& p : model.parameters()) {
+    if (!names.contains(p.name) || !s.parallel.frozen(p.name)) continue;
+    const int64_t in = p.parameter->value.dim(1);
+    require(s.parallel.coding() == DType::kNf4 || in % kCodedBlock == 0, ExitCode::kConfig,
+            s.config.place("precision.frozen"), ": int8 has blocks of ", kCodedBlock, " inputs, but ", p.name, " has ",
+            in, "; nf4 takes any number");
+    out.push_back(p.name);
+  }
+  require(!out.empty(), ExitCode::kConfig, s.config.place("precision.frozen"), ": ",
+          s.parallel.coding() == DType::kNf4 ? "nf4" : "int8", " is for linear layers, and ", s.model_name,
+          " has none that is frozen");
+  return out;
 }
 
 namespace {
@@ -126,13 +148,18 @@ Hash128 read_initial(const Settings& s, const Checkpoint* from, const std::vecto
                      const std::vector<StateEntry>& others) {
   std::vector<StateEntry> all = held_by_init(s, wanted);
   for (StateEntry& e : emptied(held_by_init(s, others))) all.push_back(std::move(e));
-  if (!from) return load_weights(*s.pretrained, all);
+  if (!from) return load_weights(*s.pretrained, all);  // of codes, too
   require(from->info.base.empty(), ExitCode::kBadData, from->dir,
           ": holds what was trained beside a frozen model, not the model; export it with --to hf, and start from that");
   Checkpoint c = *from;
   std::erase_if(c.slices, [&](const StoredSlice& slice) {
     return slice.name.starts_with(kParameters) && !s.init_holds(slice.name.substr(kParameters.size()));
   });
+  for (StateEntry& e : all) {
+    if (!is_coded(e.data.dtype())) continue;
+    fill_coded(e, [&](IndexRange r, float* out) { read_elements(c, e.name, r, out); });
+    e = e.part(0, 0);
+  }
   load_entries(c, all);
   Hash128 sum;
   for (const StateEntry& e : wanted)

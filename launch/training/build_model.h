@@ -33,6 +33,10 @@ std::vector<double> class_weights(const Settings& settings, const TaskSpec& data
 // Those of `entries` that init.from holds: not adapters, nor what init.new names.
 std::vector<StateEntry> held_by_init(const Settings& settings, const std::vector<StateEntry>& entries);
 
+// The names of the model's weights that precision.frozen keeps in codes; none where it does not. Throws
+// ExitCode::kConfig where no weight is such a one, or a layer's shape has no codes of that kind.
+std::vector<std::string> coded_weights(const Settings& settings, Module& model);
+
 // Fills `wanted` with what init.from holds of them; these and `others` are all of the model that it must hold. Returns
 // what sums up over the ranks of a shard group to digest_of `wanted`, as it is stored. `from`: init.from where that is
 // no folder of transformers. Throws ExitCode::kBadData where its tensors are others, and for a checkpoint that names a

@@ -17,10 +17,7 @@ void say_of_long_records(const Settings& s, const DataSpec& spec) {
   if (spec.longest > 0)
     log_warning(str(spec.long_records, " of ", spec.records, " pairs have an answer that ends beyond ",
                     s.config.place("data.context"), ": ", s.data.context,
-                    " tokens with its prompt: what is beyond is "
-                    "not read, and of these, pairs of which that leaves an answer without a token are not used; the "
-                    "longest has ",
-                    spec.longest_record));
+                    " tokens with its prompt, and what is beyond is not read; the longest has ", spec.longest_record));
   else if (spec.vocabulary > 0)
     log_warning(str(counted, "and what is beyond is not read; the longest has ", spec.longest_record));
   else
@@ -39,9 +36,16 @@ void say_of_class_weights(const Settings& s, const Datasets& data) {
                weights.size() > kNamedClasses ? str(" and those of ", weights.size() - kNamedClasses, " more") : ""));
 }
 
+void say_of_pairs(const Settings& s, const Dataset& data) {
+  if (const int64_t left = data.spec().records - data.size(); data.spec().longest > 0 && left > 0)
+    log_warning(str(left, " of ", data.spec().records, " pairs are not used: ", s.config.place("data.context"),
+                    " or data.ignore_tokens leaves one of their answers without a token"));
+}
+
 }  // namespace
 
 void say_of_data(const Settings& settings, const Datasets& data) {
+  say_of_pairs(settings, *data.train);
   say_of_long_records(settings, data.train->spec());
   say_of_class_weights(settings, data);
 }

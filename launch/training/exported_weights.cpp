@@ -29,6 +29,7 @@ void ExportedWeights::add_base() {
     if (!is_lora_parameter(name)) shapes_[name] = shape;
   std::vector<StateEntry> frozen, others;
   const auto model = build_model(*settings_, task_of(checkpoint_.info));
+  for (const std::string& name : coded_weights(*settings_, *model)) coded_.insert(str(kParameters, name));
   for (const NamedParameter& p : model->parameters()) {
     const Shape shape = p.parameter->value.shape();
     const std::string name = str(kParameters, p.name);
@@ -68,6 +69,7 @@ void ExportedWeights::read_stored(const std::string& name, IndexRange range, flo
 
 void ExportedWeights::read(const std::string& name, IndexRange range, float* out) const {
   read_stored(name, range, out);
+  if (coded_.contains(name)) round_coded(name, range, out);
   if (!name.ends_with(kWeightName)) return;
   const std::string layer = name.substr(0, name.size() - kWeightName.size());
   const Shape& shape = shapes_.at(name);
@@ -79,6 +81,16 @@ void ExportedWeights::read(const std::string& name, IndexRange range, float* out
     if (trained_.contains(str(of_part, kLoraA))) merge(of_part, {i * rows, (i + 1) * rows}, range, out);
     ++i;
   }
+}
+
+// The model was trained beside what the codes decode to.
+void ExportedWeights::round_coded(const std::string& name, IndexRange range, float* out) const {
+  if (coder_.first != name) {
+    const auto read = [&](IndexRange r, float* values) { read_stored(name, r, values); };
+    coder_.second = coder_of(settings_->parallel.coding(), shapes_.at(name), read);
+    coder_.first = name;
+  }
+  coder_.second->round(range.begin, out, range.size());
 }
 
 // out += scale B A, where `rows` of the weight are those of B.

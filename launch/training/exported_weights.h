@@ -12,6 +12,7 @@
 #include "core/interop/hf_model.h"
 #include "core/io/safetensors.h"
 #include "core/state/checkpoint.h"
+#include "core/state/weight_coder.h"
 #include "launch/config/settings.h"
 
 namespace lockstep {
@@ -37,6 +38,7 @@ class ExportedWeights {
     std::vector<float> a, b;
   };
   void read_stored(const std::string& name, IndexRange range, float* out) const;
+  void round_coded(const std::string& name, IndexRange range, float* out) const;
   void add_base();
   void merge(const std::string& layer, IndexRange rows, IndexRange range, float* out) const;
 
@@ -48,7 +50,9 @@ class ExportedWeights {
   std::map<std::string, const HfTensor*> tensors_;  // of that
   std::optional<WeightFiles> files_;
   std::optional<Checkpoint> base_;
-  mutable Adapter adapter_;  // the one read last
+  std::set<std::string> coded_;                                       // of shapes(), those that the run had in codes
+  mutable Adapter adapter_;                                           // the one read last
+  mutable std::pair<std::string, std::optional<WeightCoder>> coder_;  // likewise
 };
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/interop/load_weights.h"
+#include "core/state/weight_coder.h"
 #include "launch/training/build_model.h"
 #include "optim/weight_average.h"
 
@@ -15,6 +16,24 @@ std::unique_ptr<Model> placed_model(const Settings& settings, const TaskSpec& ta
   place_parameters(*model, 1);
   model->eval();
   return model;
+}
+
+}  // namespace
+
+namespace {
+
+// Weights that the run had in codes become what these decode to.
+void round_coded(const Settings& settings, Model& model, const std::vector<StateEntry>& whole) {
+  for (const std::string& name : coded_weights(settings, model))
+    for (const StateEntry& e : whole) {
+      if (e.name != str(kParameters, name)) continue;
+      std::vector<float> values = e.values(0, e.data.numel()).to_vector<float>();
+      const WeightCoder coder = coder_of(settings.parallel.coding(), e.region.shape, [&](IndexRange r, float* out) {
+        std::copy(values.begin() + r.begin, values.begin() + r.end, out);
+      });
+      coder.round(0, values.data(), std::ssize(values));
+      e.set_values(0, Tensor::of(values, {std::ssize(values)}));
+    }
 }
 
 }  // namespace
@@ -46,6 +65,7 @@ std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& ch
     load_entries(checkpoint, own);
     const auto from = settings.pretrained ? std::nullopt : std::optional(open_newest(settings.init.from));
     require_base_of(settings, checkpoint, to_hex(read_initial(settings, from ? &*from : nullptr, base, own)));
+    round_coded(settings, *model, base);
   }
   if (averages) load_entries(checkpoint, averages_of(checkpoint, entries));
   return model;

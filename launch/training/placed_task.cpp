@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "core/base/hash.h"
 #include "core/base/log.h"
@@ -92,6 +93,12 @@ void PlacedTask::place() {
   options.gathered_limit_place = settings_.config.place("sharding.gathered_limit");
   if (const auto phases = task_->phases(); phases.size() > 1)
     for (const StepPhase& p : phases) options.apart.push_back(p.module);
+  if (options.has_codes()) {
+    const std::vector<std::string> names = coded_weights(settings_, task_->module());
+    options.coded = [coded = std::set<std::string>(names.begin(), names.end())](const std::string& name) {
+      return coded.contains(name);
+    };
+  }
   if (options.frozen_of_files && settings_.pretrained)
     options.file_type = stored_type(*settings_.pretrained, options.frozen);
   parallel_ = std::make_unique<DataParallel>(task_->module(), comm_, options);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <sstream>
 #include <vector>
 
 #include "core/base/hash.h"
@@ -78,31 +79,65 @@ bool Reference::is_missing(const Task& task) const {
   return std::any_of(needs.begin(), needs.end(), [](const TensorNeed& n) { return n.name == kReference; });
 }
 
-// What the values are a function of.
-std::string Reference::key(const std::string& model, const PlacedTask& placed) const {
+namespace {
+
+// The keys of the configuration on which no output depends in evaluation mode are left out: a run may go on with
+// others.
+std::string keys_of_outputs(const std::string& math_text) {
+  std::istringstream lines(math_text);
+  std::string out;
+  for (std::string line; std::getline(lines, line);) {
+    const auto is_of = [&](std::string_view section) { return line.starts_with(section); };
+    if (!is_of("optim.") && !is_of("schedule.") && !is_of("train.") && !is_of("task.") && !is_of("init."))
+      out += line + "\n";
+  }
+  return out;
+}
+
+// The data, and which part of it: by its first sample, its last one and one between them.
+std::string part_text(const Dataset& data) {
+  std::vector<std::vector<uint8_t>> tensors;
+  std::vector<void*> memory;
+  for (const TensorSpec& one : data.spec().tensors) {
+    tensors.emplace_back(static_cast<size_t>(one.shape.numel() * size_of(one.dtype)));
+    memory.push_back(tensors.back().data());
+  }
+  std::string out = str("data ", to_hex(data.identity()), " ", data.size());
+  for (const int64_t index : {int64_t{0}, data.size() / 2, data.size() - 1}) {
+    data.read(0, index, memory);
+    for (const auto& bytes : tensors) out += str(" ", hash64(bytes.data(), bytes.size()));
+  }
+  return out;
+}
+
+}  // namespace
+
+// What the values of a part are a function of.
+std::string Reference::key(const std::string& model, const PlacedTask& placed, const WithValues& part) const {
   const CheckpointInfo& i = placed.info();
-  return to_hex(hash128(str("model ", model, "\ntrain ", i.dataset, " ", train_->size(), "\nvalidation ",
-                            validation_ ? str(to_hex(validation_->identity()), " ", validation_->size()) : "none",
-                            "\ninstructions ", bits_of_isa(i.isa.c_str()), "\n", i.math_text)));
+  return to_hex(hash128(str("model ", model, "\n", part_text(part.base()), "\ninstructions ",
+                            bits_of_isa(i.isa.c_str()), "\n", keys_of_outputs(i.math_text))));
 }
 
 void Reference::compute(PlacedTask& placed, Communicator& comm) {
   placed.info().reference = hash_of_model(placed, comm);
-  if (!read(key(placed.info().reference, placed), comm)) measure(placed, comm);
+  if (!read(placed.info().reference, placed, comm)) measure(placed, comm);
 }
 
-void Reference::compute_for(const CheckpointInfo& resumed, PlacedTask& placed, const Settings& settings,
-                            Communicator& comm) {
-  if (resumed.step == 0 && resumed.reference.empty()) return;  // its parameters are those that training begins with
-  require(!resumed.reference.empty(), ExitCode::kBadData,
-          "the checkpoint names no reference, so it was trained on another task; begin a new run with init.from");
-  if (read(key(resumed.reference, placed), comm)) return;
+void Reference::compute_for(const Checkpoint& from, PlacedTask& placed, const Settings& settings, Communicator& comm) {
+  const std::string& wanted = from.info.reference;
+  if (from.info.step == 0 && wanted.empty()) return;  // its parameters are those that training begins with
+  require(!wanted.empty(), ExitCode::kBadData, from.dir,
+          ": was trained on another task, without a reference; for task.name: ", settings.task_name,
+          " begin a new run with init.from: ", from.dir);
+  if (read(wanted, placed, comm)) return;
   if (!settings.init.from.empty()) placed.load_initial();
   const std::string model = hash_of_model(placed, comm);
-  require(model == resumed.reference, ExitCode::kBadData,
-          settings.init.from.empty() ? "the model's first parameters" : settings.init.from,
-          ": is not what training began with: its parameters have the hash ", model, ", those of the reference ",
-          resumed.reference, "; init.from must name these");
+  const std::string how =
+      settings.init.from.empty() ? "this program and configuration begin with another one" : "init.from must name it";
+  require(model == wanted, ExitCode::kBadData, from.dir, ": its reference is the model with the hash ", wanted,
+          ", but ", settings.init.from.empty() ? "what training begins with" : settings.init.from, " has ", model, "; ",
+          how);
   placed.info().reference = model;
   measure(placed, comm);
 }
@@ -118,49 +153,63 @@ void Reference::measure(PlacedTask& placed, Communicator& comm) {
   if (comm.rank() == 0)
     log_info(str("reference: done in ", std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - begun).count(),
                  " s"));
+  if (path_.empty() || !keeps_) return;
   fail_together(comm, [&] {
-    if (comm.rank() == 0 && !path_.empty()) write(key(placed.info().reference, placed));
+    if (comm.rank() == 0) write(placed);
   });
 }
 
 // Rank 0 reads, for it alone may see the file.
-bool Reference::read(const std::string& key, Communicator& comm) {
-  std::vector<float> train(static_cast<size_t>(2 * train_->size())),
-      validation(static_cast<size_t>(validation_ ? 2 * validation_->size() : 0));
-  const auto size_of_file = [](const std::vector<float>& values) { return Shape{std::ssize(values)}; };
-  const bool tries = comm.rank() == 0 && !path_.empty() && std::filesystem::exists(path_);
-  const bool found = tries && [&] {
-    try {
-      const Hdf5File file = Hdf5File::open(path_);
-      if (file.string_attribute("", "key") != key) return false;
-      for (const auto& [name, values] : {std::pair("train", &train), std::pair("validation", &validation)}) {
-        if (values->empty()) continue;
-        require(file.info(name).shape == size_of_file(*values), ExitCode::kBadData, path_, ": ", name,
+bool Reference::read(const std::string& model, const PlacedTask& placed, Communicator& comm) {
+  std::vector<WithValues*> parts{train_.get()};
+  if (validation_ && validation_ != train_) parts.push_back(validation_.get());
+  std::vector<std::vector<float>> values(parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) values[i].resize(static_cast<size_t>(2 * parts[i]->size()));
+  // Whether the file has all parts, under whatever name.
+  const auto fill = [&] {
+    const Hdf5File file = Hdf5File::open(path_);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const std::string wanted = key(model, placed, *parts[i]);
+      bool found = false;
+      for (const std::string& name : file.list()) {
+        if (file.string_attribute(name, "key") != wanted) continue;
+        require(file.info(name).shape == Shape{std::ssize(values[i])}, ExitCode::kBadData, path_, ": ", name,
                 " has another size than the data");
-        file.read(name, StoredType::kFloat32, {0, std::ssize(*values)}, values->data());
+        file.read(name, StoredType::kFloat32, {0, std::ssize(values[i])}, values[i].data());
+        found = true;
+        break;
       }
-      return true;
+      if (!found) return false;
+    }
+    return true;
+  };
+  bool found = false;
+  std::error_code ignored;
+  if (comm.rank() == 0 && !path_.empty() && std::filesystem::exists(path_, ignored)) {
+    try {
+      found = fill();
+      if (!found) log_info(str(path_, ": is of another model, other data or another precision, and is not used"));
     } catch (const Error& e) {
       log_warning(str(e.what(), "; computing the reference again"));
-      return false;
     }
-  }();
+  }
   if (all_gather_values(comm, found ? 1 : 0, "reference")[0] == 0) return false;
-  for (auto& [to, values] : {std::pair(train_, &train), std::pair(validation_, &validation)}) {
-    if (values->empty()) continue;
-    const Tensor all = Tensor::of(*values, {std::ssize(*values)});
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Tensor all = Tensor::of(values[i], {std::ssize(values[i])});
     comm.broadcast(all, 0, "reference").wait();
-    if (!to->is_set()) to->set(all.to_vector<float>());
+    parts[i]->set(all.to_vector<float>());
   }
   return true;
 }
 
-void Reference::write(const std::string& key) const {
+void Reference::write(const PlacedTask& placed) const {
   PendingFile pending(path_, true);
   Hdf5File file = Hdf5File::create(pending.temporary());
-  file.set_attribute("", "key", key);
-  for (const auto& [name, data] : {std::pair("train", train_), std::pair("validation", validation_)})
-    if (data) file.write_all(name, StoredType::kFloat32, {std::ssize(data->values())}, data->values().data());
+  for (const auto& [name, part] : {std::pair("train", train_), std::pair("validation", validation_)}) {
+    if (!part || (part == train_ && std::string_view(name) != "train")) continue;
+    file.write_all(name, StoredType::kFloat32, {std::ssize(part->values())}, part->values().data());
+    file.set_attribute(name, "key", key(placed.info().reference, placed, *part));
+  }
   file.close();
   pending.commit();
 }

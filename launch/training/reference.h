@@ -21,25 +21,26 @@ class Reference {
   const Datasets& data() const { return data_; }
   // Whether the task reads values that are not known yet.
   bool is_missing(const Task& task) const;
-  // The file, such as of a run directory, that keeps the values for a resumed run; empty: none.
-  void keep_at(const std::string& path) { path_ = path; }
+  // The file, such as of a run directory, that has the values; with `keeps` it is written.
+  void set_file(const std::string& path, bool keeps) { path_ = path, keeps_ = keeps; }
 
   // The values by the parameters that `placed` has. Writes info().reference and the file. Collective.
   void compute(PlacedTask& placed, Communicator& comm);
-  // For a run that goes on from a checkpoint with this info, before its parameters are loaded: what the file has, or
-  // else computed by what the run began with, which `placed` gets. Throws ExitCode::kBadData where that is another
-  // model than the one that the checkpoint names. Collective.
-  void compute_for(const CheckpointInfo& resumed, PlacedTask& placed, const Settings& settings, Communicator& comm);
+  // For what goes on from a checkpoint, before its parameters are loaded: what the file has, or else computed by what
+  // the run began with, which `placed` gets. Throws ExitCode::kBadData where that is another model than the one that
+  // the checkpoint names. Does nothing for a checkpoint of step 0. Collective.
+  void compute_for(const Checkpoint& from, PlacedTask& placed, const Settings& settings, Communicator& comm);
 
  private:
-  std::string key(const std::string& model, const PlacedTask& placed) const;
+  std::string key(const std::string& model, const PlacedTask& placed, const WithValues& part) const;
   void measure(PlacedTask& placed, Communicator& comm);
-  bool read(const std::string& key, Communicator& comm);
-  void write(const std::string& key) const;
+  bool read(const std::string& model, const PlacedTask& placed, Communicator& comm);
+  void write(const PlacedTask& placed) const;
 
   Datasets data_;
   std::shared_ptr<WithValues> train_, validation_;  // null: not pairs, or not there
   std::string path_;
+  bool keeps_ = false;
 };
 
 }  // namespace lockstep

@@ -73,7 +73,7 @@ void Trainer::resume(const Checkpoint& c) {
   fail_together(comm_, [&] { differences = require_resumable(c); });
   if (reference_.is_missing(task_)) {
     loader_.reset();
-    reference_.compute_for(c.info, placed_, settings_, comm_);
+    reference_.compute_for(c, placed_, settings_, comm_);
   }
   fail_together(comm_, [&] { load_entries(c, state()); });
   placed_.load_base_of(c);

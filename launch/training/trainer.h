@@ -83,7 +83,7 @@ class Trainer {
   void load_parameters(const Checkpoint& checkpoint, bool averages = false);  // as PlacedTask; collective
   void load_initial();
   // Where the reference of a task of preferences is kept for a resumed run.
-  void keep_reference_at(const std::string& path) { reference_.keep_at(path); }
+  void keep_reference_at(const std::string& path) { reference_.set_file(path, true); }
   // What resume() refuses by the checkpoint's manifest alone, before it reads tensors. Returns the differences that are
   // accepted, of which rank 0 warns.
   std::vector<ConfigDifference> require_resumable(const Checkpoint& checkpoint) const;

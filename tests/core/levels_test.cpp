@@ -101,6 +101,20 @@ TEST(Levels, RowReductionsAndNormsOfGradients) {
     kernels(level).decode_blocks(pool, a);
     return std::vector<double>(values.begin(), values.end());
   });
+  for (DType coding : {DType::kNf4, DType::kInt8})
+    for (DType type : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
+      expect_agreement("weight codes", Agreement::kAll, 0, [&](IsaLevel level) {
+        std::vector<uint8_t> codes;
+        for (int64_t i = 0; i < bytes_of(coding, 7021); ++i) codes.push_back(static_cast<uint8_t>(i * 37 % 251));
+        for (int64_t b = 1; b * bytes_of_block(coding) <= std::ssize(codes); ++b) {
+          const float scale = 0.37f * static_cast<float>(b);
+          std::memcpy(&codes[static_cast<size_t>(b * bytes_of_block(coding)) - sizeof scale], &scale, sizeof scale);
+        }
+        const Tensor out = Tensor::empty({7021}, type);
+        ThreadPool pool(1);
+        kernels(level).decode_weight(pool, {7021, coding, type, codes.data(), out.write()});
+        return out.to_vector();
+      });
   expect_agreement("column sum", Agreement::kAll, 0, [&](IsaLevel level) {
     const Tensor out = Tensor::empty({1003});
     ColumnArgs a;

@@ -22,7 +22,7 @@ constexpr double kBeta = 0.3;
 class Table : public Model {
  public:
   Tensor forward(const Tensor& tokens) override { return embedding(table, tokens); }
-  ModelTraits traits() const override { return {.rank = 1}; }
+  ModelTraits traits() const override { return {.rank = 1, .separates_documents = true}; }
   Tensor& table = parameter("table", {kTokens, kTokens}, Init::uniform(1));
 };
 

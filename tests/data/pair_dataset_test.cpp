@@ -116,13 +116,49 @@ TEST_F(PairDatasetTest, EndsBeyondTheContextAreCut) {
   const Datasets fewer = open(1, kTwo);
   ASSERT_EQ(fewer.train->size(), 1);
   EXPECT_EQ(row_of(*fewer.train, 0).next, (Ids{'b', 'c'}));
-  expect_error(ExitCode::kConfig, {"data.context is 1, but of none of 1 pairs", "the prompts alone fill it"},
+  expect_error(ExitCode::kConfig, {"data.context is 1, but of none of 1 pairs", "prompts fill it"},
                [&] { open(1, R"({"q": "ab", "yes": "cd", "no": "e"})"); });
 }
 
 TEST_F(PairDatasetTest, IgnoredTokensDoNotCount) {
   const Datasets data = open(4, kTwo, {.ignore_tokens = {'c'}});
   EXPECT_EQ(row_of(*data.train, 0).answers, (Ids{0, 0, 1, 0, 1, 0, 0, 0}));
+  // One within an answer leaves the answer's beginning where it is; a pair with nothing else is left out.
+  const Datasets within = open(5, R"({"q": "q", "yes": "aaXc", "no": "aaXd"}
+{"q": "q", "yes": "ab", "no": "X"})",
+                               {.ignore_tokens = {'X'}});
+  ASSERT_EQ(within.train->size(), 1);
+  EXPECT_EQ(row_of(*within.train, 0).answers, (Ids{1, 1, 0, 1, 1, 1, 0, 1, 0, 0}));
+}
+
+// A turn that both conversations have is a part of the prompt also where the context ends before the answers.
+TEST_F(PairDatasetTest, EarlierTurnsAreNoAnswers) {
+  const std::string turns = R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "same"}, )"
+                            R"({"role": "user", "content": "bbbbbbbb"}, {"role": "assistant", "content": ")";
+  write_file(folder_ / "c.jsonl", "{\"c\": " + turns + "yes\"}], \"r\": " + turns + "no\"}]}\n");
+  const std::string path = folder_ / "c.h5";
+  import_json({folder_ / "c.jsonl"}, path, {.chat_template = "plain", .chosen = "c", .rejected = "r"}, 0, {});
+  DataOptions o;
+  o.path = path, o.packing = Packing::kPairs, o.measured = DataPart::kAll;
+  o.context = 128;
+  const Row row = row_of(*open_datasets(o, 1).train, 0);
+  std::string answers;
+  for (size_t i = 0; i < row.next.size(); ++i)
+    if (row.answers[i]) answers += static_cast<char>(row.next[i]);
+  EXPECT_EQ(answers.find("same"), std::string::npos) << answers;
+  EXPECT_NE(answers.find("yes"), std::string::npos) << answers;
+  EXPECT_NE(answers.find("no"), std::string::npos) << answers;
+  o.context = 32;
+  expect_error(ExitCode::kConfig, {"of none of 1 pairs"}, [&] { open_datasets(o, 1); });
+}
+
+TEST_F(PairDatasetTest, AnswersNeedNoPrompt) {
+  write_file(folder_ / "n.jsonl", R"({"yes": "AB", "no": "cde"})");
+  const std::string path = folder_ / "n.h5";
+  import_json({folder_ / "n.jsonl"}, path, {.chosen = "yes", .rejected = "no"}, 0, {});
+  DataOptions o;
+  o.path = path, o.context = 4, o.packing = Packing::kPairs, o.measured = DataPart::kAll;
+  EXPECT_EQ(row_of(*open_datasets(o, 1).train, 0).answers, (Ids{1, 1, 1, 0, 0, 0, 0, 0}));
 }
 
 TEST_F(PairDatasetTest, WhatHasNoPairsIsRefused) {

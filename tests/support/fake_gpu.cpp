@@ -283,6 +283,10 @@ void reach(BlockCodesArgs& a) {
   for (float** p : {&a.values, &a.scales}) gpu().reach(*p);
   gpu().reach(a.codes);
 }
+void reach(WeightCodesArgs& a) {
+  gpu().reach(a.codes);
+  gpu().reach(a.values);
+}
 void reach(StoreArgs& a) { gpu().reach(a.out); }
 void reach(StepOutcomeArgs& a) {
   gpu().reach(a.values);

@@ -26,8 +26,6 @@ refuses "key without effect" 78 'override 2 \(optim.momentum=0.9\): optim.moment
 refuses "key of another model" 78 'override 2 \(model.channels=\[3\]\): .*model.name: convnet' lockstep train text.yaml run.dir=new 'model.channels=[3]'
 refuses "sharing of GPUs on CPUs" 78 '.*share_gpu: has no effect with device: cpu' lockstep train text.yaml run.dir=new device=cpu share_gpu=true
 refuses "TF32 on CPUs" 78 '.*precision.tf32: has no effect with device: cpu' lockstep train text.yaml run.dir=new device=cpu precision.tf32=true
-refuses "parts of the loss at level parameters" 78 '.*train.loss_rows: needs a sharding.level below parameters.*' lockstep train text.yaml \
-  run.dir=new train.loss_rows=64 sharding.level=parameters
 refuses "half a part of the loss" 78 '.*train.loss_rows: must be a multiple of 64' lockstep train text.yaml run.dir=new train.loss_rows=32
 refuses "TF32 of bf16" 78 '.*precision.tf32: has an effect only with precision.compute: fp32' lockstep train text.yaml run.dir=new \
   precision.compute=bf16 precision.tf32=true
