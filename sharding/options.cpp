@@ -43,15 +43,16 @@ std::vector<Field> fields(DataParallelOptions& o) {
                  "moments, norms, softmax and loss stay fp32; fp16 scales its loss as far as gradients allow"),
       enum_field("precision.reduce", o.reduce_dtype, {{"fp32", DType::kFloat32}, {"bf16", DType::kBFloat16}},
                  "bf16 rounds each micro-batch's gradient once, before any sum, and sends it so; sums stay fp32"),
-      enum_field("precision.frozen", o.frozen_as,
-                 {{"fp32", FrozenAs::kMasters},
-                  {"stored", FrozenAs::kStored},
-                  {"nf4", FrozenAs::kNf4},
-                  {"int8", FrozenAs::kInt8}},
-                 "how frozen parameters are kept. stored: in the type of the files of init.from or the compute type, "
-                 "without fp32 masters; checkpoints name init.from by a hash of these parameters instead of holding "
-                 "them. So it always is with lora.rank. nf4, int8: weights of linear layers, but the last one, in 4 or "
-                 "8 bits, the others so")
+      enum_field(
+          "precision.frozen", o.frozen_as,
+          {{"fp32", FrozenAs::kMasters},
+           {"stored", FrozenAs::kStored},
+           {"nf4", FrozenAs::kNf4},
+           {"int8", FrozenAs::kInt8}},
+          "how frozen parameters are kept. stored: in the type of the files of init.from or the compute type, "
+          "without fp32 masters; checkpoints name init.from by a hash of these parameters instead of holding "
+          "them. So it always is with lora.rank. nf4, int8: weights of linear layers within blocks in 4 or 8 bits, "
+          "the others so")
           .without_effect_at_default()};
 }
 

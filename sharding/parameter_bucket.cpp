@@ -35,6 +35,9 @@ ParameterBucket::ParameterBucket(std::string name, std::vector<NamedParameter> p
       frozen_(frozen),
       of_files_(frozen && o.frozen_of_files),
       compute_(of_files_ && o.coded && o.coded(members_[0].name) ? o.coding() : o.compute) {
+  for (const NamedParameter& p : members_)
+    check(!of_files_ || !o.coded || o.coded(p.name) == is_coded(compute_), name_, ": ", p.name,
+          " is not kept as the others");
   for (auto& [full_name, p] : members_) layout_.add(full_name, p->value.shape());
   layout_.even_out(mesh.shard().size * mesh.replica().size);
   slice_ = layout_.slice(mesh.shard().index, mesh.shard().size);

@@ -119,8 +119,12 @@ void add_labels(JsonObject& config, int64_t classes) {
 }
 
 void need_plain(const HfConfig& config) {
-  if (config.has("quantization_config"))
-    config.refuse("quantization_config", "is not supported: weights are read from F32, F16, BF16 and F64 alone");
+  if (const auto quantised = config.object("quantization_config"))
+    if (const std::string method = quantised->text("quant_method", ""); method != "bitsandbytes")
+      config.refuse("quantization_config",
+                    str("has quant_method '", method,
+                        "': weights are read from F32, F16, BF16 and F64, and from nf4 and int8 of "
+                        "bitsandbytes"));
   config.need_truth("is_encoder_decoder", false);
   config.need_truth("add_cross_attention", false);
 }

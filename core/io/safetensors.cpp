@@ -209,7 +209,25 @@ WeightFiles WeightFiles::open(const std::string& path) {
     if (has_file) out.add_file(file);
     else out.add_index(path);
   }
+  out.join_codes();
   return out;
+}
+
+void WeightFiles::join_codes() {
+  coded_ = lockstep::join_codes(weights_, bytes_reader(),
+                                [this](const StoredWeight& w) { return str(file_of(w), ": tensor ", w.name); });
+  if (coded_.empty()) return;
+  by_name_.clear();
+  for (size_t i = 0; i < weights_.size(); ++i) by_name_.emplace(weights_[i].name, i);
+}
+
+ReadBytes WeightFiles::bytes_reader() const {
+  return [this](const StoredWeight& w, int64_t offset, void* to, int64_t bytes) { read_bytes(w, offset, to, bytes); };
+}
+
+void WeightFiles::read_bytes(const StoredWeight& w, int64_t offset, void* to, int64_t bytes) const {
+  if (!open_ || open_->index != w.file) open_ = std::make_shared<OpenFile>(w.file, file_of(w));
+  open_->read(w, offset, to, bytes);
 }
 
 void WeightFiles::add_file(const std::string& path) {
@@ -260,17 +278,18 @@ const StoredWeight* WeightFiles::find(std::string_view name) const {
 void WeightFiles::read(const StoredWeight& w, IndexRange range, float* out) const {
   check(0 <= range.begin && range.begin <= range.end && range.end <= w.shape.numel(), "elements [", range.begin, ", ",
         range.end, ") of ", w.name, " ", w.shape);
+  if (const auto coded = coded_.find(w.name); coded != coded_.end())
+    return coded->second.read(range, bytes_reader(), out);
   const bool known = w.type == "F32" || w.type == "F16" || w.type == "BF16" || w.type == "F64";
   require(known, ExitCode::kBadData, file_of(w), ": tensor ", w.name, " has type ", w.type,
-          "; weights are read from F32, F16, BF16 and F64");
-  if (!open_ || open_->index != w.file) open_ = std::make_shared<OpenFile>(w.file, file_of(w));
+          "; weights are read from F32, F16, BF16 and F64, and from bitsandbytes' nf4 and int8");
   const int64_t size = bits_of(w.type) / 8;
-  if (w.type == "F32") return open_->read(w, range.begin * size, out, range.size() * size);
+  if (w.type == "F32") return read_bytes(w, range.begin * size, out, range.size() * size);
   std::string bytes;
   const int64_t most = kPieceBytes / size;
   for_each_piece(range, most, [&](IndexRange r) {
     bytes.resize(static_cast<size_t>(r.size() * size));
-    open_->read(w, r.begin * size, bytes.data(), r.size() * size);
+    read_bytes(w, r.begin * size, bytes.data(), r.size() * size);
     float* to = out + (r.begin - range.begin);
     if (w.type == "F16") convert<uint16_t>(bytes, to, from_fp16_bits);
     else if (w.type == "F64") convert<double>(bytes, to, [](double v) { return static_cast<float>(v); });

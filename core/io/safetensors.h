@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,19 +15,13 @@
 
 #include "core/base/partition.h"
 #include "core/base/shape.h"
+#include "core/io/coded_weights.h"
+#include "core/io/stored_weight.h"
 
 namespace lockstep {
 
 constexpr const char* kWeightsFile = "model.safetensors";
 constexpr const char* kWeightsIndex = "model.safetensors.index.json";
-
-struct StoredWeight {
-  std::string name;
-  std::string type;   // as the format spells it: "F32", "BF16", "I64"
-  Shape shape;        // [] for a scalar
-  size_t file = 0;    // of WeightFiles
-  int64_t begin = 0;  // in that file, or in the file's array of that name, in bytes
-};
 
 class WeightFiles {
  public:
@@ -44,12 +39,16 @@ class WeightFiles {
   const std::string& path() const { return path_; }                      // as given to open()
   const std::string& file_of(const StoredWeight& w) const { return files_[w.file]; }
 
-  // Elements [range) of the flattened tensor, in fp32. Throws kBadData for types other than F32, F16, BF16 and F64.
+  // Elements [range) of the flattened tensor, in fp32. Throws kBadData for types other than F32, F16, BF16, F64, NF4
+  // and INT8.
   void read(const StoredWeight& weight, IndexRange range, float* out) const;
 
  private:
   void add_file(const std::string& path);
   void add_index(const std::string& folder);
+  void join_codes();
+  void read_bytes(const StoredWeight& weight, int64_t offset, void* to, int64_t bytes) const;
+  ReadBytes bytes_reader() const;
 
   struct OpenFile;
   struct TextHash {
@@ -60,7 +59,8 @@ class WeightFiles {
   std::vector<std::string> files_;
   std::vector<StoredWeight> weights_;
   std::unordered_map<std::string, size_t, TextHash, std::equal_to<>> by_name_;
-  mutable std::shared_ptr<OpenFile> open_;  // the file read last
+  std::map<std::string, CodedWeight, std::less<>> coded_;  // those in codes, by name
+  mutable std::shared_ptr<OpenFile> open_;                 // the file read last
 };
 
 // A tensor to be written.

@@ -96,7 +96,6 @@ class Llama : public TokenTransformer {
   std::vector<TensorNeed> reads() const override { return {{"tokens", TensorNeed::Type::kInteger, 1}}; }
   bool has_features() const override { return true; }
   const Tensor* head() const override;
-  Tensor with_head(const std::function<Tensor(const Tensor& weight)>& use) override;
   using TokenTransformer::forward;
   // int32 -> [B, T, V]; after a cache [B, 1, V].
   Tensor forward(const Tensor& tokens_BT, const AttentionScope& scope) override;
@@ -104,6 +103,7 @@ class Llama : public TokenTransformer {
   double flops() const override;
 
  protected:
+  Tensor with_head(const std::function<Tensor(const Tensor& weight)>& use) override;
   Tensor features(const Tensor& tokens_BT, const AttentionScope& scope) override;
 
  private:

@@ -17,8 +17,9 @@ Tensor TokenTransformer::output_of(const Batch& batch) {
   return (*this)(batch["tokens"], scope_of(batch));
 }
 
-Tensor TokenTransformer::features_of(const Batch& batch) {
-  return surrounded([&] { return features(batch["tokens"], scope_of(batch)); });
+Tensor TokenTransformer::with_features(const Batch& batch, const UseFeatures& use) {
+  const Tensor x = surrounded([&] { return features(batch["tokens"], scope_of(batch)); }, false);
+  return with_head([&](const Tensor& weight) { return use(x, weight); });
 }
 
 Tensor TokenTransformer::features(const Tensor&, const AttentionScope&) {

@@ -26,15 +26,16 @@ class TokenTransformer : public Model {
   virtual bool has_features() const { return false; }
   // That weight, [V, C]; null where the head multiplies in another way, such as with an adapter.
   virtual const Tensor* head() const { return nullptr; }
-  // The result of `use` with that weight, whose bytes are there while it runs and in its backward pass.
-  virtual Tensor with_head(const std::function<Tensor(const Tensor& weight)>& use) { return use(*head()); }
-  // What the head multiplies, [B, T, C], of the same tensors as output_of().
-  Tensor features_of(const Batch& batch);
+  // The result of `use` with what the head multiplies, [B, T, C], of the same tensors as output_of(), and with that
+  // weight, whose bytes are there while it runs and in its backward pass. Where head() is not null.
+  using UseFeatures = std::function<Tensor(const Tensor& features, const Tensor& head)>;
+  Tensor with_features(const Batch& batch, const UseFeatures& use);
   // Whether the scope may have a cache.
   virtual bool takes_cache() const { return true; }
 
  protected:
   virtual Tensor features(const Tensor& tokens_BT, const AttentionScope& scope);
+  virtual Tensor with_head(const std::function<Tensor(const Tensor& weight)>& use) { return use(*head()); }
 };
 
 }  // namespace lockstep

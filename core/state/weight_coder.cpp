@@ -20,11 +20,12 @@ constexpr int64_t kScalesAGroup = 256;  // whose scales share one
 // 2015), to the bit: seven decades, of which each has twice as many values as the one below it, the middles of equal
 // parts of [0.1, 1]; 0 and 1.
 std::array<float, 256> dynamic_map() {
+  constexpr float kUnits[7] = {1e-6f, 1e-5f, 1e-4f, 1e-3f, 1e-2f, 1e-1f, 1};
   std::array<float, 256> map{0, 1};
   size_t count = 2;
   for (int decade = 0; decade < 7; ++decade) {
     const int parts = 1 << decade;
-    const float step = (1.0f - 0.1f) / static_cast<float>(parts), unit = static_cast<float>(std::pow(10.0, decade - 6));
+    const float step = (1.0f - 0.1f) / static_cast<float>(parts), unit = kUnits[decade];
     const auto bound = [&](int k) {  // from the nearer end, rounded once
       const double of_end = double{step} * (parts - k);
       return static_cast<float>(k < (parts + 1) / 2 ? double{0.1f} + double{step} * k : 1.0 - of_end);
@@ -38,31 +39,44 @@ std::array<float, 256> dynamic_map() {
   return map;
 }
 
-// The index of the nearest of sorted levels; halfway, the lower.
-template <class Levels>
-size_t nearest(const Levels& levels, float x) {
-  size_t first = 0, count = std::size(levels) - 1;
-  while (count > 0) {  // how many of the midpoints are below x
-    const size_t half = count / 2;
-    if (0.5f * (levels[first + half] + levels[first + half + 1]) < x) first += half + 1, count -= half + 1;
-    else count = half;
+// The index of the nearest of 2^n ascending levels; halfway, the lower.
+template <size_t kCount>
+class Nearest {
+ public:
+  explicit Nearest(const float* levels) {
+    for (size_t i = 0; i + 1 < kCount; ++i) between_[i] = 0.5f * (levels[i] + levels[i + 1]);
   }
-  return first;
-}
+  size_t operator()(float x) const {
+    size_t first = 0;
+    for (size_t half = kCount / 2; half > 0; half /= 2) first += between_[first + half - 1] < x ? half : 0;
+    return first;
+  }
+
+ private:
+  std::array<float, kCount - 1> between_;
+};
 
 constexpr float kLevels[16] = LOCKSTEP_NF4_LEVELS;
+const Nearest<16>& nearest_level() {
+  static const Nearest<16> all(kLevels);
+  return all;
+}
+
+// A group without a larger value is zeros: by what its values are multiplied would not be finite.
+constexpr float kLeast = 0x1p-100f;
 
 // Each scale in 8 bits, and back.
 void store_in_8_bits(std::vector<float>& scales) {
   static const std::array<float, 256> map = dynamic_map();
+  static const Nearest<256> nearest(map.data());
   const double sum = std::accumulate(scales.begin(), scales.end(), 0.0);
   const auto mean = static_cast<float>(sum / static_cast<double>(scales.size()));
   for (size_t begin = 0; begin < scales.size(); begin += kScalesAGroup) {
     const size_t end = std::min(scales.size(), begin + kScalesAGroup);
     float largest = 0;
     for (size_t i = begin; i < end; ++i) largest = std::max(largest, std::abs(scales[i] -= mean));
-    const float inverse = largest > 0 ? 1 / largest : 0;
-    for (size_t i = begin; i < end; ++i) scales[i] = map[nearest(map, scales[i] * inverse)] * largest + mean;
+    const float inverse = largest >= kLeast ? 1 / largest : 0;
+    for (size_t i = begin; i < end; ++i) scales[i] = map[nearest(scales[i] * inverse)] * largest + mean;
   }
 }
 
@@ -75,50 +89,73 @@ WeightCoder::WeightCoder(DType coding, const Shape& shape) : coding_(coding) {
   largest_.assign(static_cast<size_t>(ceil_div(shape.numel(), group_)), 0.0f);
 }
 
-void WeightCoder::see(int64_t begin, const float* values, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    float& largest = largest_[group_of(begin + i)];
-    largest = std::max(largest, std::abs(values[i]));
+// Calls visit(group, first, end) for the parts of values from `begin` on that share a scale.
+template <class Visit>
+void WeightCoder::for_groups(int64_t begin, int64_t n, const Visit& visit) const {
+  for (int64_t i = 0; i < n;) {
+    const int64_t group = (begin + i) / group_, end = std::min(n, (group + 1) * group_ - begin);
+    visit(static_cast<size_t>(group), i, end);
+    i = end;
   }
+}
+
+void WeightCoder::see(int64_t begin, const float* values, int64_t n) {
+  check(coding_ != DType::kNf4 || begin % kCodedBlock == 0, "values from within a block, at ", begin);
+  for_groups(begin, n, [&](size_t group, int64_t first, int64_t end) {
+    float largest = largest_[group];
+    for (int64_t i = first; i < end; ++i) largest = std::max(largest, std::abs(values[i]));
+    largest_[group] = largest;
+    if (coding_ != DType::kNf4 || !is_coded_) return;
+    const Code code = code_of(group);
+    for (int64_t i = first; i < end && is_coded_; ++i) is_coded_ = values[i] == kLevels[code(values[i])] * largest;
+  });
 }
 
 void WeightCoder::finish() {
   scales_ = largest_;
-  if (coding_ == DType::kNf4) return store_in_8_bits(scales_);
+  if (coding_ == DType::kNf4) {
+    if (!is_coded_) store_in_8_bits(scales_);
+    return;
+  }
   for (float& scale : scales_) scale /= 127;
 }
 
-uint8_t WeightCoder::code_of(int64_t element, float value) const {
-  const float largest = largest_[group_of(element)];
-  if (coding_ == DType::kInt8) {
-    const float code = largest > 0 ? std::nearbyintf(value * (127 / largest)) : 0;
-    return static_cast<uint8_t>(static_cast<int8_t>(code));
-  }
-  return static_cast<uint8_t>(nearest(kLevels, largest > 0 ? value * (1 / largest) : 0));
+// What makes a code of a value of a group.
+WeightCoder::Code WeightCoder::code_of(size_t group) const {
+  const float largest = largest_[group];
+  return {coding_, largest < kLeast ? 0 : coding_ == DType::kInt8 ? 127 / largest : 1 / largest};
+}
+
+uint8_t WeightCoder::Code::operator()(float value) const {
+  if (coding == DType::kInt8) return static_cast<uint8_t>(static_cast<int8_t>(std::nearbyintf(value * inverse)));
+  return static_cast<uint8_t>(nearest_level()(value * inverse));
 }
 
 void WeightCoder::encode(int64_t begin, const float* values, int64_t n, uint8_t* blocks) const {
   check(begin % kCodedBlock == 0, "codes from within a block, at ", begin);
   const int64_t width = bytes_of_block(coding_);
   for (int64_t at = 0; at < n; at += kCodedBlock, blocks += width) {
+    const auto group = static_cast<size_t>((begin + at) / group_);
+    const Code code = code_of(group);
     std::array<uint8_t, kCodedBlock> codes;
-    for (int64_t i = 0; i < kCodedBlock; ++i)
-      codes[static_cast<size_t>(i)] = code_of(begin + at, at + i < n ? values[at + i] : 0);
+    for (int64_t i = 0; i < kCodedBlock; ++i) codes[static_cast<size_t>(i)] = code(at + i < n ? values[at + i] : 0);
     if (coding_ == DType::kInt8) std::copy(codes.begin(), codes.end(), blocks);
     else
       for (size_t i = 0; i < codes.size() / 2; ++i)
         blocks[i] = static_cast<uint8_t>(codes[2 * i] << 4 | codes[2 * i + 1]);
-    const float scale = scales_[group_of(begin + at)];
-    std::memcpy(blocks + width - sizeof scale, &scale, sizeof scale);
+    std::memcpy(blocks + width - sizeof(float), &scales_[group], sizeof(float));
   }
 }
 
 void WeightCoder::round(int64_t begin, float* values, int64_t n) const {
-  for (int64_t i = 0; i < n; ++i) {
-    const uint8_t code = code_of(begin + i, values[i]);
-    const float scale = scales_[group_of(begin + i)];
-    values[i] = (coding_ == DType::kInt8 ? static_cast<float>(static_cast<int8_t>(code)) : kLevels[code]) * scale;
-  }
+  for_groups(begin, n, [&](size_t group, int64_t first, int64_t end) {
+    const Code code = code_of(group);
+    const float scale = scales_[group];
+    for (int64_t i = first; i < end; ++i) {
+      const uint8_t c = code(values[i]);
+      values[i] = (coding_ == DType::kInt8 ? static_cast<float>(static_cast<int8_t>(c)) : kLevels[c]) * scale;
+    }
+  });
 }
 
 WeightCoder coder_of(DType coding, const Shape& shape, const ReadValues& read) {

@@ -35,8 +35,7 @@ class Language : public LabelTask {
     trace_mark();
     auto* transformer = context().loss_rows > 0 ? dynamic_cast<TokenTransformer*>(&model()) : nullptr;
     if (!transformer || !model().training() || !transformer->head()) return LabelTask::loss(batch, phase);
-    const Tensor features = transformer->features_of(batch);
-    return transformer->with_head([&](const Tensor& head) {
+    return transformer->with_features(batch, [&](const Tensor& features, const Tensor& head) {
       return linear_cross_entropy(features, head, batch[kLabels], context().loss_rows, kIgnoreIndex, smoothing());
     });
   }

@@ -43,9 +43,9 @@ Tensor PairTask::losses_of_tokens(const Batch& batch) {
   auto* transformer = context_.loss_rows > 0 ? dynamic_cast<TokenTransformer*>(&model()) : nullptr;
   if (!transformer || !model().training() || !transformer->head())
     return token_losses(model().output_of(batch), batch[kNextTokens]);
-  const Tensor features = transformer->features_of(batch);
-  return transformer->with_head(
-      [&](const Tensor& head) { return linear_token_losses(features, head, batch[kNextTokens], context_.loss_rows); });
+  return transformer->with_features(batch, [&](const Tensor& features, const Tensor& head) {
+    return linear_token_losses(features, head, batch[kNextTokens], context_.loss_rows);
+  });
 }
 
 Tensor PairTask::output(const Batch& batch) {

@@ -187,7 +187,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
     Reference reference(data);
     PlacedTask placed(*settings, reference.data(), comm, shapes, PlacedTask::Use::kMeasure);
     if (reference.is_missing(placed.task())) {
-      const auto of_run = std::filesystem::path(checkpoint.dir).parent_path().parent_path();
+      const auto of_run = std::filesystem::absolute(checkpoint.dir + "/../..").lexically_normal();
       reference.set_file(RunPaths{of_run.string()}.reference(), false);
       reference.compute_for(checkpoint, placed, *settings, comm);
     }

@@ -66,8 +66,8 @@ std::vector<std::string> coded_weights(const Settings& s, Module& model) {
     out.push_back(p.name);
   }
   require(!out.empty(), ExitCode::kConfig, s.config.place("precision.frozen"), ": ",
-          s.parallel.coding() == DType::kNf4 ? "nf4" : "int8", " is for linear layers, and ", s.model_name,
-          " has none that is frozen");
+          s.parallel.coding() == DType::kNf4 ? "nf4" : "int8",
+          " is for frozen linear layers within a model's blocks, of which ", s.model_name, " has none");
   return out;
 }
 

@@ -18,10 +18,6 @@ std::unique_ptr<Model> placed_model(const Settings& settings, const TaskSpec& ta
   return model;
 }
 
-}  // namespace
-
-namespace {
-
 // Weights that the run had in codes become what these decode to.
 void round_coded(const Settings& settings, Model& model, const std::vector<StateEntry>& whole) {
   for (const std::string& name : coded_weights(settings, model))

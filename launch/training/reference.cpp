@@ -88,7 +88,9 @@ std::string keys_of_outputs(const std::string& math_text) {
   std::string out;
   for (std::string line; std::getline(lines, line);) {
     const auto is_of = [&](std::string_view section) { return line.starts_with(section); };
-    if (!is_of("optim.") && !is_of("schedule.") && !is_of("train.") && !is_of("task.") && !is_of("init."))
+    // Rules freeze parameters, of which weights may be kept in codes.
+    if ((!is_of("optim.") || is_of("optim.rules")) && !is_of("schedule.") && !is_of("train.") && !is_of("task.") &&
+        !is_of("init."))
       out += line + "\n";
   }
   return out;

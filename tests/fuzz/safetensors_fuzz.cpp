@@ -35,7 +35,8 @@ void open_weights(std::string_view bytes) {
       fuzz::expect(n >= 0 && n <= 2 * static_cast<int64_t>(bytes.size()), "more elements than the file can hold");
       elements += n;
       std::vector<float> values(static_cast<size_t>(n));
-      const bool floating = w.type == "F32" || w.type == "F16" || w.type == "BF16" || w.type == "F64";
+      const bool floating = w.type == "F32" || w.type == "F16" || w.type == "BF16" || w.type == "F64" ||
+                            w.type == "NF4" || w.type == "INT8";
       if (fuzz::is_accepted({ExitCode::kBadData}, [&] { files.read(w, {0, n}, values.data()); })) readable += n;
       else fuzz::expect(!floating, "a tensor of a type that is read was refused: ", w.type);
       if (n > 2 && floating) files.read(w, {1, n - 1}, values.data());
@@ -72,6 +73,14 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t cap
                                                       "\"BF16\"",
                                                       "\"F64\"",
                                                       "\"F4\"",
+                                                      "\"U8\"",
+                                                      "\"I8\"",
+                                                      ".quant_state.bitsandbytes__nf4",
+                                                      ".absmax",
+                                                      ".nested_absmax",
+                                                      ".SCB",
+                                                      "\"blocksize\": ",
+                                                      "\"nested_blocksize\": ",
                                                       "\"I64\"",
                                                       "[0,4]",
                                                       "[4,8]",

@@ -5,10 +5,12 @@
 
 A random llama of transformers gets adapters that are not trained, beside weights in nf4 and in int8; the merged export holds
 what the codes decode to, which is compared with what bitsandbytes makes of the same weights: nf4 with double quantisation, int8
-by absmax / 127 of each row. Needs torch, transformers, safetensors and bitsandbytes. Exit code 1 where more
+by absmax / 127 of each row. A folder that bitsandbytes itself has written, in nf4 with and without double quantisation, must keep its
+values to the bit. Needs torch, transformers, safetensors and bitsandbytes. Exit code 1 where more
 than 1e-5 of the blocks differ in nf4, or a value of int8 by more than 1e-6 of it.
 """
 import argparse
+import json
 import pathlib
 import subprocess
 import sys
@@ -44,6 +46,27 @@ def decoded(coding, weight):
     return functional.dequantize_4bit(codes, state)
 
 
+def merged(lockstep, work, folder, coding, name, ranks):
+    """What a run beside this folder exports before its first step."""
+    run(lockstep, "train", work / "tune.yaml", f"init.from={work / folder}", f"run.dir={work / name}", f"data.path={work / 'text.h5'}",
+        "data.context=16", "batch.global=4", "batch.micro=2", "train.steps=0", f"precision.frozen={coding}", "--ranks", ranks,
+        "sharding.level=parameters")
+    run(lockstep, "checkpoint", "export", work / name, work / f"{name}-merged", "--to", "hf")
+    return safetensors.torch.load_file(work / f"{name}-merged" / "model.safetensors")
+
+
+def stored_values(tensors, name):
+    """What the codes of bitsandbytes' own folder decode to, in fp32."""
+    state = json.loads(bytes(tensors[f"{name}.quant_state.bitsandbytes__nf4"].tolist()))
+    scales = tensors[f"{name}.absmax"]
+    if "nested_offset" in state:
+        groups = tensors[f"{name}.nested_absmax"].repeat_interleave(state["nested_blocksize"])[: len(scales)]
+        scales = tensors[f"{name}.nested_quant_map"][scales.int()] * groups + torch.tensor(state["nested_offset"])
+    codes, levels = tensors[name].flatten(), tensors[f"{name}.quant_map"]
+    values = torch.stack([levels[(codes >> 4).int()], levels[(codes & 15).int()]], 1).flatten()
+    return (values * scales.repeat_interleave(state["blocksize"])).view(state["shape"])
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("lockstep")
@@ -62,12 +85,8 @@ def main():
         run(lockstep, "data", "import", "text", work / "text.txt", work / "text.h5", "--level", "byte")
         for coding in ("nf4", "int8"):
             (work / "tune.yaml").write_text("lora: {rank: 2, targets: [all-linear]}\n")
-            run(lockstep, "train", work / "tune.yaml", f"init.from={work / 'model'}", f"run.dir={work / coding}",
-                f"data.path={work / 'text.h5'}", "data.context=16", "batch.global=4", "batch.micro=2", "train.steps=0",
-                f"precision.frozen={coding}", "--ranks", args.ranks, "sharding.level=parameters")
-            run(lockstep, "checkpoint", "export", work / coding, work / f"{coding}-merged", "--to", "hf")
+            after = merged(lockstep, work, "model", coding, coding, args.ranks)
             before = safetensors.torch.load_file(work / "model" / "model.safetensors")
-            after = safetensors.torch.load_file(work / f"{coding}-merged" / "model.safetensors")
             blocks = different = 0
             worst = 0.0
             for name, weight in before.items():
@@ -81,6 +100,17 @@ def main():
                 worst = max(worst, ((wanted - found).abs() / wanted.abs().clamp(min=1e-12)).max().item())
             print(f"{coding}: {different} of {blocks} blocks differ; the largest difference is {worst:.1e} of a value")
             wrong |= different > 1e-5 * blocks
+        for double in (False, True):
+            how = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=double)
+            folder = f"bnb-{double}"
+            transformers.AutoModelForCausalLM.from_pretrained(work / "model", quantization_config=how,
+                                                              device_map="cpu").save_pretrained(work / folder)
+            there = safetensors.torch.load_file(work / folder / "model.safetensors")
+            for coding in ("nf4", "stored"):
+                after = merged(lockstep, work, folder, coding, f"{folder}-{coding}", args.ranks)
+                different = sum((stored_values(there, name) != weight).sum().item() for name, weight in after.items() if "_proj" in name)
+                print(f"a folder of bitsandbytes, double quantisation {double}, kept as {coding}: {different} values differ")
+                wrong |= different > 0
     sys.exit(wrong)
 
 

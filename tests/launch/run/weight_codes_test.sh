@@ -8,7 +8,7 @@ make_inputs
 cat >base.yaml <<END
 run: {dir: base}
 data: {path: text.h5, context: 16}
-model: {name: llama, layers: 2, heads: 2, kv_heads: 1, width: 64, hidden: 96, tied: false}
+model: {name: llama, layers: 2, heads: 2, kv_heads: 1, width: 64, hidden: 128, tied: false}
 batch: {global: 16, micro: 4}
 train: {steps: 60}
 optim: {lr: 0.005}
@@ -18,7 +18,7 @@ cat >tune.yaml <<END
 run: {dir: nf4}
 init: {from: base}
 data: {path: text.h5, context: 16}
-model: {name: llama, layers: 2, heads: 2, kv_heads: 1, width: 64, hidden: 96, tied: false}
+model: {name: llama, layers: 2, heads: 2, kv_heads: 1, width: 64, hidden: 128, tied: false}
 batch: {global: 16, micro: 2}
 train: {steps: 12, eval_every: 12}
 optim: {lr: 0.003}
@@ -31,7 +31,8 @@ near() { awk -v a="$1" -v b="$2" -v d="$3" 'BEGIN { exit !(a - b < d && b - a < 
 succeeds "weights as they are stored" lockstep train tune.yaml run.dir=stored precision.frozen=stored
 succeeds "which are measured" lockstep eval stored
 plain=$(loss)
-for codes in nf4; do
+for codes in nf4 int8; do
+  rm -rf rows half
   succeeds "$codes" lockstep train tune.yaml run.dir=$codes precision.frozen=$codes
   wanted=$(digest $codes)
   for layout in "3 none" "2 optimizer" "4 gradients" "2 parameters" "3 parameters"; do
@@ -42,7 +43,8 @@ for codes in nf4; do
   done
   for isa in avx2 avx512; do
     run env LOCKSTEP_ISA=$isa "$binary" train tune.yaml run.dir=other precision.frozen=$codes
-    if [ "$code" -eq 0 ]; then same "$codes: the digest with $isa" "$wanted" "$(digest other)"; fi
+    if grep -q 'LOCKSTEP_ISA' err; then continue; fi # this processor does not have it
+    same "$codes: the digest with $isa" "$wanted" "$(digest other)"
     rm -rf other
   done
   succeeds "$codes with the head in the loss" lockstep train tune.yaml run.dir=rows precision.frozen=$codes train.loss_rows=64 --ranks 2 sharding.level=parameters recompute=block
@@ -70,21 +72,16 @@ for codes in nf4; do
   same "$codes: the text" "$text" "$(cat out)"
 done
 
-# int8 of layers with inputs of whole blocks.
-ints=(precision.frozen=int8 'lora.targets=["*.q", "*.up"]' 'optim.rules=[{pattern: "*.down.*", frozen: false}]' 'lora.train=["*.down.*"]')
-succeeds "int8" lockstep train tune.yaml run.dir=int8 "${ints[@]}"
-succeeds "int8 at level parameters" lockstep train tune.yaml run.dir=other "${ints[@]}" --ranks 3 sharding.level=parameters
-same "int8: the digest" "$(digest int8)" "$(digest other)"
-succeeds "int8 is measured" lockstep eval int8
-expect "int8: the loss is near that of stored weights" near "$(loss)" "$plain" 0.5
 memory() { lockstep plan tune.yaml "$@" --json 2>/dev/null | sed -n '1s/.*"parameters_bytes":\([0-9]*\).*/\1/p'; }
 expect "plan counts fewer bytes" test "$(memory)" -lt "$(memory precision.frozen=stored)"
 
 # Bad input.
 refuses "rows that are no whole blocks" 78 '.*precision.frozen: int8 has blocks of 64 inputs, but blocks.0.down.weight has 96; nf4 takes any number' \
-  lockstep train tune.yaml run.dir=no precision.frozen=int8
-refuses "nothing to keep so" 78 '.*precision.frozen: nf4 is for linear layers, and llama has none that is frozen' \
+  lockstep train tune.yaml run.dir=no precision.frozen=int8 model.hidden=96
+refuses "nothing to keep so" 78 '.*precision.frozen: nf4 is for frozen linear layers within a model.s blocks, of which llama has none' \
   lockstep train base.yaml run.dir=no init.from=base precision.frozen=nf4 'optim.rules=[{pattern: "wte.*", frozen: true}]'
 refuses "another kind on resume" 78 '.*precision.frozen was nf4 and is stored' lockstep train tune.yaml --resume precision.frozen=stored
+refuses "parameters that a checkpoint holds" 78 '.*holds its frozen parameters, which with .*precision.frozen.* it would name: set precision.frozen back' \
+  lockstep train base.yaml --resume train.steps=70 init.from=base precision.frozen=nf4 'optim.rules=[{pattern: "blocks.*", frozen: true}]'
 refuses "no base" 78 '.*precision.frozen: needs init.from' lockstep train base.yaml run.dir=no precision.frozen=nf4
 finish
