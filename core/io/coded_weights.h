@@ -25,6 +25,8 @@ class CodedWeight {
       : weight_(std::move(weight)), group_(group), read_scales_(std::move(read_scales)) {}
   const StoredWeight& weight() const { return weight_; }  // type "NF4" or "INT8"
   void read(IndexRange elements, const ReadBytes& bytes, float* out) const;
+  // Gives back the memory of the scales, which stay from one read() to the next.
+  void forget() const { scales_ = {}; }
 
  private:
   StoredWeight weight_;

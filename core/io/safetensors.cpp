@@ -278,8 +278,11 @@ const StoredWeight* WeightFiles::find(std::string_view name) const {
 void WeightFiles::read(const StoredWeight& w, IndexRange range, float* out) const {
   check(0 <= range.begin && range.begin <= range.end && range.end <= w.shape.numel(), "elements [", range.begin, ", ",
         range.end, ") of ", w.name, " ", w.shape);
-  if (const auto coded = coded_.find(w.name); coded != coded_.end())
+  if (const auto coded = coded_.find(w.name); coded != coded_.end()) {
+    if (const auto last = coded_.find(coded_last_); last != coded_.end() && last != coded) last->second.forget();
+    coded_last_ = w.name;
     return coded->second.read(range, bytes_reader(), out);
+  }
   const bool known = w.type == "F32" || w.type == "F16" || w.type == "BF16" || w.type == "F64";
   require(known, ExitCode::kBadData, file_of(w), ": tensor ", w.name, " has type ", w.type,
           "; weights are read from F32, F16, BF16 and F64, and from bitsandbytes' nf4 and int8");

@@ -60,6 +60,7 @@ class WeightFiles {
   std::vector<StoredWeight> weights_;
   std::unordered_map<std::string, size_t, TextHash, std::equal_to<>> by_name_;
   std::map<std::string, CodedWeight, std::less<>> coded_;  // those in codes, by name
+  mutable std::string coded_last_;                         // the one of these that was read last
   mutable std::shared_ptr<OpenFile> open_;                 // the file read last
 };
 
