@@ -44,7 +44,10 @@ ModelBlocks blocks_of(Module& model, const DataParallelOptions& options) {
   for (Module* child : model.blocks()) {
     const size_t count = child->parameters().size();
     if (count == 0) continue;
-    if (!child->self_contained()) {
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(taken),
+               end = first + static_cast<std::ptrdiff_t>(count);
+    const bool trained = std::any_of(first, end, [&](const NamedParameter& p) { return !is_frozen(p.name); });
+    if (!child->self_contained() && (trained || !child->may_be_apart())) {
       take(out.root, count);
       continue;
     }

@@ -1,5 +1,6 @@
 // Which of a model's parameters travel together. Blocks are the root's children, if no other module reads their
-// parameters; children that share parameters, and the root's own, belong to the root. Plain values and a function.
+// parameters; children that share parameters, and the root's own, belong to the root. So do embeddings that are
+// trained. Plain values and a function.
 #pragma once
 
 #include <vector>

@@ -203,7 +203,9 @@ Llama::Llama(const LlamaOptions& options, const TaskSpec& task)
           task.input);
   for (int64_t i = 0; i < options_.layers; ++i) blocks_.push_back(&child<LlamaBlock>(str("blocks.", i), options_, i));
   norm_ = &child<RmsNorm>("norm", options_.width, options_.norm_eps, options_.norms_from_one);
-  if (!options_.tied) head_ = &child<Linear>("head", options_.width, wte_.weight().dim(0), false, llama_weights());
+  if (options_.tied) return;
+  head_ = &child<Linear>("head", options_.width, wte_.weight().dim(0), false, llama_weights());
+  wte_.set_untied();
 }
 
 namespace {

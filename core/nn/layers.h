@@ -81,9 +81,13 @@ class Embedding : public ModuleOf<Tensor> {
   Tensor forward(const Tensor& index) override;  // int32 [...] -> [..., width]
   const Tensor& weight() const { return weight_; }
   bool self_contained() const override { return false; }  // weight() serves tied heads
+  bool may_be_apart() const override { return untied_; }
+  // The model's head has a weight of its own.
+  void set_untied() { untied_ = true; }
 
  private:
   Tensor& weight_;
+  bool untied_ = false;
 };
 
 // 3x3 and the like, on images [B, H, W, C]; weight [out, k, k, in / groups]. Groups must divide in and out
