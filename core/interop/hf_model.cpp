@@ -120,7 +120,9 @@ void add_labels(JsonObject& config, int64_t classes) {
 
 void need_plain(const HfConfig& config) {
   if (const auto quantised = config.object("quantization_config"))
-    if (const std::string method = quantised->text("quant_method", ""); method != "bitsandbytes")
+    if (const std::string method = quantised->text("quant_method", "");
+        method != "bitsandbytes" &&
+        !(method.empty() && (quantised->truth("load_in_4bit", false) || quantised->truth("load_in_8bit", false))))
       config.refuse("quantization_config",
                     str("has quant_method '", method,
                         "': weights are read from F32, F16, BF16 and F64, and from nf4 and int8 of "

@@ -179,6 +179,7 @@ DType stored_type(const HfModel& m, const std::function<bool(const std::string&)
   } catch (const Error& e) {
     if (e.code() != ExitCode::kMissingInput) throw;
   }
+  for (const char* codes : {"NF4", "INT8"}) types.erase(codes);  // which are kept as codes, or as what they decode to
   if (types == std::set<std::string>{"BF16"}) return DType::kBFloat16;
   return types == std::set<std::string>{"F16"} ? DType::kFloat16 : DType::kFloat32;
 }

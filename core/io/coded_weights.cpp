@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -48,8 +49,10 @@ Nf4State parse_state(const std::string& text, const std::string& where) {
   if (!find_member(*object, "nested_blocksize")) return out;
   out.nested_block = json_int(*object, "nested_blocksize", where);
   out.offset = json_number(*object, "nested_offset", where);
-  require(out.nested_block > 0 && out.nested_block <= kLongestState && std::isfinite(out.offset), ExitCode::kBadData,
-          where, ": has a nested_blocksize of ", out.nested_block, " and a nested_offset of ", out.offset);
+  require(out.nested_block > 0 && out.nested_block <= kLongestState &&
+              std::abs(out.offset) <= std::numeric_limits<float>::max(),
+          ExitCode::kBadData, where, ": has a nested_blocksize of ", out.nested_block, " and a nested_offset of ",
+          out.offset);
   return out;
 }
 
@@ -125,6 +128,12 @@ class CodedWeights {
     const Nf4State state = parse_state(text, where_(w));
     const int64_t n = state.shape.numel(), blocks = ceil_div(n, state.block);
     const StoredWeight& codes = part(w, name, "U8", ceil_div(n, 2));
+    if (const std::string map = str(name, ".quant_map"); by_name_.contains(map)) {
+      constexpr float kLevels[16] = LOCKSTEP_NF4_LEVELS;
+      const StoredWeight& levels = part(w, map, "F32", 16);
+      require(floats_of(levels, bytes_) == std::vector<float>(kLevels, kLevels + 16), ExitCode::kBadData,
+              where_(levels), ": has other values than nf4");
+    }
     if (state.nested_block == 0) {
       add(codes, "NF4", state.shape, state.block,
           [absmax = part(w, name + ".absmax", "F32", blocks)](const ReadBytes& read) {
@@ -154,6 +163,13 @@ class CodedWeights {
     const StoredWeight& codes = *found->second;
     require(codes.shape.rank() == 2 && codes.shape.numel() > 0, ExitCode::kBadData, where_(codes), ": is ", codes.shape,
             ", no matrix of codes");
+    if (const std::string format = str(layer, kRowFormat); by_name_.contains(format)) {
+      const StoredWeight& order = part(codes, format, "U8", 1);
+      uint8_t tiles = 0;
+      bytes_(order, 0, &tiles, 1);
+      require(tiles == 0, ExitCode::kBadData, where_(order), ": is ", static_cast<int64_t>(tiles),
+              ": codes in a GPU's tiles are not read; load and save the model with bitsandbytes 0.45 or newer");
+    }
     add(codes, "INT8", codes.shape, codes.shape[1],
         [scales = part(codes, w.name, "F32", codes.shape[0])](const ReadBytes& read) {
           std::vector<float> out = floats_of(scales, read);

@@ -102,7 +102,7 @@ class Module {
   // level `parameters`.
   virtual bool self_contained() const { return true; }
   // Where self_contained() is false: whether they are read so nonetheless in this model. Such a module stays gathered
-  // unless it is frozen: it would be gathered once more for each micro-batch.
+  // unless it is frozen: else it would be gathered in both passes of each micro-batch.
   virtual bool may_be_apart() const { return self_contained(); }
   // operator() then saves only its arguments, and the backward pass runs forward() again (recomputed() in
   // core/autograd/node.h): same bits, less memory. This module's forward hooks are called in the first run only, those

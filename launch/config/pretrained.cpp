@@ -38,8 +38,12 @@ void take(ConfigTree& tree, const std::string& section, const std::string& key, 
           const std::string& place) {
   const ConfigNode* given = find(tree, section, key);
   if (!given) return tree.set(str(section, ".", key, "=", json_text_of(value)), place);
-  require(agrees(*given, value), ExitCode::kConfig, given->where(), ": ", section, ".", key, ": ", given->scalar,
-          ", but by ", place, " it is ", json_text_of(value), "; leave the key out, it is taken from there");
+  constexpr size_t kShown = 100;
+  std::string there = json_text_of(value);
+  if (there.size() > kShown) there = there.substr(0, kShown) + "...";
+  require(agrees(*given, value), ExitCode::kConfig, given->where(), ": ", section, ".", key, ": ",
+          given->kind == ConfigNode::Kind::kScalar ? given->scalar : "another list", ", but by ", place, " it is ",
+          there, "; leave the key out, it is taken from there");
 }
 
 }  // namespace

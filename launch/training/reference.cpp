@@ -85,12 +85,14 @@ namespace {
 // others.
 std::string keys_of_outputs(const std::string& math_text) {
   std::istringstream lines(math_text);
+  const bool codes = math_text.find("precision.frozen: nf4") != math_text.npos ||
+                     math_text.find("precision.frozen: int8") != math_text.npos;
   std::string out;
   for (std::string line; std::getline(lines, line);) {
     const auto is_of = [&](std::string_view section) { return line.starts_with(section); };
     // Rules freeze parameters, of which weights may be kept in codes.
-    if ((!is_of("optim.") || is_of("optim.rules")) && !is_of("schedule.") && !is_of("train.") && !is_of("task.") &&
-        !is_of("init."))
+    if ((!is_of("optim.") || (codes && is_of("optim.rules"))) && !is_of("schedule.") && !is_of("train.") &&
+        !is_of("task.") && !is_of("init."))
       out += line + "\n";
   }
   return out;

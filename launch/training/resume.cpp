@@ -31,11 +31,6 @@ void Trainer::parameters_were_loaded() {
 std::vector<ConfigDifference> Trainer::require_resumable(const Checkpoint& c) const {
   require(c.info.dataset == info_.dataset, ExitCode::kBadData, c.dir, ": was trained on other data: its dataset is ",
           c.info.dataset, ", this one is ", info_.dataset, "; to train its parameters on other data, use init.from");
-  const bool named = !c.info.base.empty(), names = !parallel_.base_state().empty();
-  require(named == names, ExitCode::kConfig, c.dir, named ? ": names" : ": holds",
-          " its frozen parameters, which with ", settings_.config.place("precision.frozen"),
-          names ? " it would name" : " it would hold",
-          ": set precision.frozen back, or start a new run with init.from");
   auto differences = diff(resolved_math_text(c.info), info_.math_text);
   // An end of 0 was never resolved: train.steps was 0, and no step was made under it.
   std::erase_if(differences, [](const auto& d) { return d.key == "schedule.steps" && d.a == "0"; });
@@ -60,6 +55,10 @@ std::vector<ConfigDifference> Trainer::require_resumable(const Checkpoint& c) co
                                        ". Set them back, go on with the new values by 'resume.allow=[", keys,
                                        "]', or start a new run with init.from"));
   }
+  const bool named = !c.info.base.empty(), names = !parallel_.base_state().empty();
+  require(named == names, ExitCode::kConfig, c.dir, named ? ": names" : ": holds",
+          " its frozen parameters, which with lora, precision.frozen and optim.rules as they are now it would ",
+          names ? "name" : "hold", ": set these back, or start a new run with init.from");
   const int64_t rows = train_integer_in(c.info.config, "loss_rows");
   if (comm_.rank() == 0 && rows != settings_.train.loss_rows && current_device().type == DeviceType::kCuda)
     log_warning(str("resuming with train.loss_rows: ", settings_.train.loss_rows, " what was trained with ", rows,

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "core/base/nf4_levels.h"
 #include "core/io/safetensors.h"
 #include "tests/support/files.h"
 
@@ -33,7 +34,7 @@ std::vector<Part> nf4_parts() {
   const std::string text = state("[3, 3]");
   return {{"w", "U8", "[5, 1]", bytes_of<uint8_t>({0xF0, 0x7E, 0x01, 0xFF, 0x80})},
           {"w.absmax", "F32", "[3]", bytes_of<float>({2, 0.5f, 4})},
-          {"w.quant_map", "F32", "[16]", std::string(64, '\0')},
+          {"w.quant_map", "F32", "[16]", bytes_of(std::vector<float> LOCKSTEP_NF4_LEVELS)},
           {"w.quant_state.bitsandbytes__nf4", "U8", "[" + std::to_string(text.size()) + "]", text}};
 }
 std::vector<Part> double_parts() {
@@ -77,6 +78,8 @@ class CodedWeightsTest : public ::testing::Test {
     for (int64_t i = 0; i < w.shape.numel(); i += 2)
       files.read(w, {i, std::min(i + 2, w.shape.numel())}, &pieces[static_cast<size_t>(i)]);
     EXPECT_EQ(pieces, out) << "in pieces";
+    files.read(w, {1, w.shape.numel()}, pieces.data());
+    EXPECT_TRUE(std::equal(out.begin() + 1, out.end(), pieces.begin())) << "from the middle of a byte";
     return out;
   }
   void refuse(const std::vector<Part>& parts, std::initializer_list<std::string> why) {
@@ -145,6 +148,10 @@ TEST_F(CodedWeightsTest, PartsThatDoNotFitAreRefused) {
   std::vector<Part> fp4 = nf4_parts();
   fp4[3].name = "w.quant_state.bitsandbytes__fp4";
   refuse(fp4, {"fp4 is not read; of bitsandbytes' codes nf4 and int8 are"});
+  refuse(with(nf4_parts(), 2, {"w.quant_map", "F32", "[16]", std::string(64, '\0')}),
+         {"tensor w.quant_map: has other values than nf4"});
+  refuse(with(int8_parts(), 2, {"a.weight_format", "U8", "[]", std::string(1, '\2')}),
+         {"tensor a.weight_format: is 2: codes in a GPU's tiles are not read"});
   refuse(with(int8_parts(), 1, {"a.SCB", "F32", "[3]", std::string(12, '\0')}),
          {"tensor a.SCB: is F32 [3], but a.weight needs 2 elements of F32"});
 }

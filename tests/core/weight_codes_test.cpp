@@ -73,6 +73,24 @@ TEST(Nf4, HasTheCodesAndScalesOfBitsandbytes) {
   EXPECT_EQ(scale(600), 0x1.645d84p+2f);
 }
 
+// What is in nf4 already keeps its codes and scales, which another rounding of the scales would change.
+TEST(Nf4, KeepsWhatIsInNf4Already) {
+  const std::vector<float> values = some_values();
+  std::vector<float> once = values;
+  coder_of_all(DType::kNf4, {kCount}, values).round(0, once.data(), kCount);
+  std::vector<float> twice = once;
+  coder_of_all(DType::kNf4, {kCount}, once).round(0, twice.data(), kCount);
+  EXPECT_EQ(twice, once);
+  const Tensor codes = coded(DType::kNf4, {kCount}, values), again = coded(DType::kNf4, {kCount}, once);
+  EXPECT_EQ(std::memcmp(codes.read(), again.read(), static_cast<size_t>(5 * 36)), 0);
+  once[1] += 0.01f;  // one value that is none of its block's
+  std::vector<float> other = once;
+  coder_of_all(DType::kNf4, {kCount}, once).round(0, other.data(), kCount);
+  int changed = 0;
+  for (int64_t i = 64; i < kCount; ++i) changed += other[static_cast<size_t>(i)] != once[static_cast<size_t>(i)];
+  EXPECT_GT(changed, 0);
+}
+
 TEST(Int8, HasRoundedPartsOfTheRowsLargest) {
   std::vector<float> values(2 * 64, 0.0f);
   values[0] = -12.7f, values[1] = 0.25f, values[2] = 0.35f;  // 2.5 and 3.5 of 127: to even, and above
@@ -130,6 +148,12 @@ TEST_P(Codes, ProductsHaveTheBitsOfDenseWeights) {
     EXPECT_EQ(found.first, dense.first) << to_text(type);
     EXPECT_EQ(found.second, dense.second) << to_text(type);
   }
+}
+
+// 1 / 1e-39 is not finite.
+TEST_P(Codes, TakeGroupsWithoutMagnitudeForZeros) {
+  for (double value : coded(GetParam(), {2, 64}, std::vector<float>(128, 1e-39f)).to_vector())
+    EXPECT_LT(std::abs(value), 1e-37);
 }
 
 TEST_P(Codes, KeepTheirBlocksWhole) {

@@ -81,7 +81,10 @@ refuses "rows that are no whole blocks" 78 '.*precision.frozen: int8 has blocks 
 refuses "nothing to keep so" 78 '.*precision.frozen: nf4 is for frozen linear layers within a model.s blocks, of which llama has none' \
   lockstep train base.yaml run.dir=no init.from=base precision.frozen=nf4 'optim.rules=[{pattern: "wte.*", frozen: true}]'
 refuses "another kind on resume" 78 '.*precision.frozen was nf4 and is stored' lockstep train tune.yaml --resume precision.frozen=stored
-refuses "parameters that a checkpoint holds" 78 '.*holds its frozen parameters, which with .*precision.frozen.* it would name: set precision.frozen back' \
-  lockstep train base.yaml --resume train.steps=70 init.from=base precision.frozen=nf4 'optim.rules=[{pattern: "blocks.*", frozen: true}]'
+with=(init.from=base precision.frozen=nf4 'optim.rules=[{pattern: "blocks.*", frozen: true}]' 'resume.allow=[init.from, optim.rules, precision.frozen]')
+refuses "parameters that a checkpoint holds" 78 '.*holds its frozen parameters, which with lora, precision.frozen and optim.rules as they are now it would name' \
+  lockstep train base.yaml --resume train.steps=70 "${with[@]}"
+refuses "a run that had adapters" 78 '.*cannot be resumed with another configuration: .*lora.rank was 4 and is .absent.' \
+  lockstep train base.yaml --resume init.from=base run.dir=nf4 train.steps=12 precision.frozen=fp32
 refuses "no base" 78 '.*precision.frozen: needs init.from' lockstep train base.yaml run.dir=no precision.frozen=nf4
 finish
