@@ -1,6 +1,7 @@
 #include "sharding/cut_chunks.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <sstream>
 
@@ -260,6 +261,14 @@ std::map<std::string, Hash128> digest_shares(const std::vector<StateEntry>& entr
       sum += digest_of(name, c.index * kStateChunk, c.values.data(), static_cast<int64_t>(c.values.size()));
   }
   return out;
+}
+
+Hash128 sum_of_shares(const Hash128& mine, Communicator& comm, std::string_view label) {
+  const auto high = all_gather_values(comm, std::bit_cast<int64_t>(mine.high), label),
+             low = all_gather_values(comm, std::bit_cast<int64_t>(mine.low), label);
+  Hash128 sum;
+  for (size_t r = 0; r < high.size(); ++r) sum += {std::bit_cast<uint64_t>(high[r]), std::bit_cast<uint64_t>(low[r])};
+  return sum;
 }
 
 std::map<std::string, double> sums_of_squares(const std::vector<StateEntry>& entries, Communicator& comm) {

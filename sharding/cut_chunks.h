@@ -7,6 +7,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -17,6 +18,9 @@ namespace lockstep {
 // By name, this rank's share of each tensor's digest: the shares of all ranks add up to digest_of() the whole tensor.
 // Where no region cuts a chunk, ranks exchange an empty list of names, and nothing else.
 std::map<std::string, Hash128> digest_shares(const std::vector<StateEntry>& entries, Communicator& comm);
+
+// The sum of all ranks' shares of a digest, on each of them.
+Hash128 sum_of_shares(const Hash128& mine, Communicator& comm, std::string_view label);
 
 // By name, the sum of squares of each tensor's elements, the same on all ranks: fp64 sums of chunks, added in the tree
 // over them (sharding/tree.h), as the norm of a gradient is.

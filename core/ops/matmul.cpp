@@ -62,8 +62,8 @@ Tensor matmul(const Tensor& a, const Tensor& b, CallSite place) {
                    });
 }
 
-// A frozen weight in codes becomes one of x's type for as long as the product takes.
 namespace {
+// A frozen weight in codes becomes one of x's type for as long as the product takes.
 Tensor decoded(const Tensor& weight, DType type) {
   if (!is_coded(weight.dtype())) return weight;
   const WithMemoryUse scratch(MemoryUse::kScratch);

@@ -154,10 +154,6 @@ void for_logits(const Tensor& rows, const Tensor& weight, int64_t rows_at_once, 
   }
 }
 
-}  // namespace
-
-namespace {
-
 // The losses of rows, or with `summed` their sum.
 Tensor linear_losses(const char* name, const Tensor& x, const Tensor& weight, const Tensor& target,
                      int64_t rows_at_once, int64_t ignored, double label_smoothing, bool summed, CallSite place) {

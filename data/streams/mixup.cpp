@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/philox.h"
 #include "data/images/augment.h"
+#include "data/samples/sample_buffer.h"
 
 namespace lockstep {
 namespace {
@@ -73,11 +74,8 @@ void Mixup::read(int64_t epoch, int64_t index, SampleMemory sample) const {
   const std::vector<TensorSpec>& tensors = data_->spec().tensors;
   const Partner partner = partner_of(size(), alpha_, seed_, epoch, index);
   data_->read(epoch, index, sample.first(tensors.size()));
-  std::vector<std::vector<uint8_t>> memory;
-  std::vector<void*> other;
-  for (const TensorSpec& one : tensors)
-    other.push_back(memory.emplace_back(static_cast<size_t>(one.shape.numel() * size_of(one.dtype))).data());
-  data_->read(epoch, partner.index, other);
+  const SampleBuffer other(tensors);
+  data_->read(epoch, partner.index, other.memory());
   const float of_other = static_cast<float>(partner.share) / kShareUnit, of_own = 1 - of_other;
   for (size_t t = 0; t < tensors.size(); ++t) {
     if (t > 0 && tensors[t].name != kTargets) continue;

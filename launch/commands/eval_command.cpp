@@ -172,6 +172,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   settings->train.eval_samples = 0;  // on all of the part
   return Job(*settings, arguments.ranks()).run("eval", [&](Communicator& comm, const Datasets& data) {
     const Checkpoint checkpoint = open_whole(comm, run);
+    Reference reference(data);
     TaskSpec shapes;
     fail_together(comm, [&] {
       const bool other = to_hex(data.validation->identity()) != checkpoint.info.dataset;
@@ -182,9 +183,8 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
         log_warning(str(checkpoint.dir,
                         ": was trained on several files, each normalised by its own mean and deviation; ",
                         settings->data.path, " is normalised by its own, too"));
-      shapes = task_of(checkpoint, Reference(data).data().validation->spec(), *settings);
+      shapes = task_of(checkpoint, reference.data().validation->spec(), *settings);
     });
-    Reference reference(data);
     PlacedTask placed(*settings, reference.data(), comm, shapes, PlacedTask::Use::kMeasure);
     if (reference.is_missing(placed.task())) {
       const auto of_run = std::filesystem::absolute(checkpoint.dir + "/../..").lexically_normal();

@@ -1,7 +1,6 @@
 // The part of PlacedTask that reads state: what init.from names, and parameters of checkpoints, with the frozen ones
 // that these name.
 #include <algorithm>
-#include <bit>
 #include <optional>
 
 #include "core/base/log.h"
@@ -16,6 +15,7 @@
 #include "launch/training/placed_task.h"
 #include "launch/world/fail_together.h"
 #include "optim/weight_average.h"
+#include "sharding/cut_chunks.h"
 
 namespace lockstep {
 
@@ -34,11 +34,7 @@ void PlacedTask::read_init(bool trained) {
   });
   if (base.empty()) return;
   if (parallel_->mesh().replica().index != 0) mine = {};  // the same slices as in replica 0
-  const auto high = all_gather_values(comm_, std::bit_cast<int64_t>(mine.high), "hash of init.from"),
-             low = all_gather_values(comm_, std::bit_cast<int64_t>(mine.low), "hash of init.from");
-  Hash128 sum;
-  for (size_t r = 0; r < high.size(); ++r) sum += {std::bit_cast<uint64_t>(high[r]), std::bit_cast<uint64_t>(low[r])};
-  info_.base = to_hex(sum);
+  info_.base = to_hex(sum_of_shares(mine, comm_, "hash of init.from"));
 }
 
 // What init.adapter must hold.

@@ -9,6 +9,7 @@
 #include "core/base/trace.h"
 #include "core/interop/load_weights.h"
 #include "core/kernels/kernels.h"
+#include "data/samples/sample_buffer.h"
 #include "data/text/vocabulary.h"
 #include "launch/training/build_model.h"
 #include "launch/world/devices.h"
@@ -151,17 +152,12 @@ void PlacedTask::require_targets(Use use) const {
     const DataSpec& spec = part.spec();
     const TensorSpec *labels = spec.find(kLabels), *weights = spec.find(kSampleWeights);
     if (!labels && !weights) return;
-    std::vector<std::vector<uint8_t>> memory;
-    std::vector<void*> sample;
-    for (const TensorSpec& one : spec.tensors) {
-      memory.emplace_back(static_cast<size_t>(one.shape.numel() * size_of(one.dtype)));
-      sample.push_back(memory.back().data());
-    }
+    const SampleBuffer sample(spec.tensors);
     const auto at = [&](const TensorSpec* one) { return sample[static_cast<size_t>(one - spec.tensors.data())]; };
     const auto* target = labels ? static_cast<const int32_t*>(at(labels)) : nullptr;
     const auto* weight = weights ? static_cast<const float*>(at(weights)) : nullptr;
     for (int64_t i = 0; i < part.size(); ++i) {
-      part.read(0, i, sample);
+      part.read(0, i, sample.memory());
       const bool counts =
           !target || std::any_of(target, target + spec.targets(), [](int32_t t) { return t != kIgnoreIndex; });
       if (counts && (!weight || *weight > 0)) return;

@@ -11,7 +11,7 @@
 #include "core/io/hdf5_file.h"
 #include "core/io/pending_file.h"
 #include "core/kernels/kernels.h"
-#include "core/state/manifest.h"
+#include "data/samples/sample_buffer.h"
 #include "launch/training/evaluate.h"
 #include "launch/world/fail_together.h"
 #include "sharding/cut_chunks.h"
@@ -32,10 +32,7 @@ std::string hash_of_model(PlacedTask& placed, Communicator& comm) {
   Hash128 mine;
   for (auto& [_, share] : digest_shares(cut_for_rank(placed.parallel().state(), replica.index, replica.size), comm))
     mine += share;
-  Hash128 sum;
-  for (const std::string& text : all_gather_text(comm, to_hex(mine), "hash of the reference"))
-    sum += parse_hash(text, "the hash of the reference");
-  return to_hex(hash128(str(to_hex(sum), placed.info().base)));
+  return to_hex(hash128(str(to_hex(sum_of_shares(mine, comm, "hash of the reference")), placed.info().base)));
 }
 
 // The task's outputs for all samples, in order, on every rank. Collective.
@@ -65,22 +62,6 @@ std::vector<float> outputs_of(PlacedTask& placed, const Dataset& data, const cha
   return out;
 }
 
-}  // namespace
-
-Reference::Reference(const Datasets& data) : data_(data) {
-  if ((train_ = with_reference(data.train))) data_.train = train_;
-  validation_ = data.validation == data.train ? train_ : with_reference(data.validation);
-  if (validation_) data_.validation = validation_;
-}
-
-bool Reference::is_missing(const Task& task) const {
-  if (!train_ || train_->is_set()) return false;
-  const std::vector<TensorNeed> needs = task.reads();
-  return std::any_of(needs.begin(), needs.end(), [](const TensorNeed& n) { return n.name == kReference; });
-}
-
-namespace {
-
 // The keys of the configuration on which no output depends in evaluation mode are left out: a run may go on with
 // others.
 std::string keys_of_outputs(const std::string& math_text) {
@@ -100,21 +81,28 @@ std::string keys_of_outputs(const std::string& math_text) {
 
 // The data, and which part of it: by its first sample, its last one and one between them.
 std::string part_text(const Dataset& data) {
-  std::vector<std::vector<uint8_t>> tensors;
-  std::vector<void*> memory;
-  for (const TensorSpec& one : data.spec().tensors) {
-    tensors.emplace_back(static_cast<size_t>(one.shape.numel() * size_of(one.dtype)));
-    memory.push_back(tensors.back().data());
-  }
+  const SampleBuffer sample(data.spec().tensors);
   std::string out = str("data ", to_hex(data.identity()), " ", data.size());
   for (const int64_t index : {int64_t{0}, data.size() / 2, data.size() - 1}) {
-    data.read(0, index, memory);
-    for (const auto& bytes : tensors) out += str(" ", hash64(bytes.data(), bytes.size()));
+    data.read(0, index, sample.memory());
+    for (const auto& bytes : sample.bytes()) out += str(" ", hash64(bytes.data(), bytes.size()));
   }
   return out;
 }
 
 }  // namespace
+
+Reference::Reference(const Datasets& data) : data_(data) {
+  if ((train_ = with_reference(data.train))) data_.train = train_;
+  validation_ = data.validation == data.train ? train_ : with_reference(data.validation);
+  if (validation_) data_.validation = validation_;
+}
+
+bool Reference::is_missing(const Task& task) const {
+  if (!train_ || train_->is_set()) return false;
+  const std::vector<TensorNeed> needs = task.reads();
+  return std::any_of(needs.begin(), needs.end(), [](const TensorNeed& n) { return n.name == kReference; });
+}
 
 // What the values of a part are a function of.
 std::string Reference::key(const std::string& model, const PlacedTask& placed, const WithValues& part) const {
