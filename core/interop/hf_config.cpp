@@ -10,6 +10,12 @@
 namespace lockstep {
 namespace {
 constexpr int64_t kLongest = 16 << 20;  // bytes
+
+std::optional<double> number_of(const JsonValue& value) {  // nothing where it is no finite one
+  if (const auto* whole = std::get_if<int64_t>(&value)) return static_cast<double>(*whole);
+  const auto* real = std::get_if<double>(&value);
+  return real && std::isfinite(*real) ? std::optional(*real) : std::nullopt;
+}
 }  // namespace
 
 HfConfig HfConfig::load(const std::string& path) { return parse(InputFile(path).text(kLongest), path); }
@@ -47,11 +53,9 @@ int64_t HfConfig::integer(std::string_view key, std::optional<int64_t> standard)
 double HfConfig::number(std::string_view key, std::optional<double> standard) const {
   const JsonValue* v = member(key);
   if (!v && standard) return *standard;
-  double n = std::numeric_limits<double>::quiet_NaN();
-  if (const auto* real = v ? std::get_if<double>(v) : nullptr) n = *real;
-  if (const auto* whole = v ? std::get_if<int64_t>(v) : nullptr) n = static_cast<double>(*whole);
-  if (!std::isfinite(n)) refuse(key, "is no number");
-  return n;
+  const std::optional<double> n = v ? number_of(*v) : std::nullopt;
+  if (!n) refuse(key, "is no number");
+  return *n;
 }
 
 bool HfConfig::truth(std::string_view key, bool standard) const {
@@ -85,6 +89,17 @@ std::vector<int64_t> HfConfig::integers(std::string_view key, std::optional<std:
     const auto* n = std::get_if<int64_t>(&e);
     if (!n || *n < 0 || *n > std::numeric_limits<int32_t>::max())
       refuse(key, "holds what is no integer from 0 to 2147483647");
+    out.push_back(*n);
+  }
+  return out;
+}
+
+std::vector<double> HfConfig::numbers(std::string_view key) const {
+  if (!member(key)) return {};
+  std::vector<double> out;
+  for (const JsonValue& e : list(key)) {
+    const std::optional<double> n = number_of(e);
+    if (!n) refuse(key, "holds what is no number");
     out.push_back(*n);
   }
   return out;

@@ -26,6 +26,7 @@ class HfConfig {
   bool truth(std::string_view key, bool standard) const;
   std::string text(std::string_view key, std::optional<std::string> standard = {}) const;
   std::vector<int64_t> integers(std::string_view key, std::optional<std::vector<int64_t>> standard = {}) const;
+  std::vector<double> numbers(std::string_view key) const;     // likewise
   std::vector<std::string> texts(std::string_view key) const;  // empty where it is absent
   std::optional<HfConfig> object(std::string_view key) const;
   int64_t size() const { return static_cast<int64_t>(object_.size()); }

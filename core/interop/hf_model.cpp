@@ -18,6 +18,8 @@ JsonValue value_of(const Field& field) {
                       std::is_same_v<Target, double*> || std::is_same_v<Target, std::string*>)
           return *target;
         else if constexpr (std::is_same_v<Target, EnumRef>) return target.get();
+        else if constexpr (std::is_same_v<Target, std::vector<double>*>)
+          return json_array(std::vector<JsonValue>(target->begin(), target->end()));
         else return nullptr;
       },
       field.target);
@@ -32,6 +34,15 @@ void set_value(Field& field, const JsonValue& value) {
                       std::is_same_v<Target, double*> || std::is_same_v<Target, std::string*>)
           *target = std::get<std::remove_pointer_t<Target>>(value);
         else if constexpr (std::is_same_v<Target, EnumRef>) target.set(std::get<std::string>(value));
+        else if constexpr (std::is_same_v<Target, std::vector<double>*>) {
+          const auto list = parse_json_array(std::get<JsonText>(value).text);
+          check(list.has_value(), "model.", field.key, " is no list");
+          target->clear();
+          for (const JsonValue& e : *list) {
+            const auto* whole = std::get_if<int64_t>(&e);
+            target->push_back(whole ? static_cast<double>(*whole) : std::get<double>(e));
+          }
+        }
       },
       field.target);
 }
@@ -60,6 +71,10 @@ std::vector<std::pair<std::string, JsonValue>> option_values(std::vector<Field> 
     const auto* whole = std::get_if<int64_t>(&v);
     const auto* real = std::get_if<double>(&v);
     const double number = whole ? static_cast<double>(*whole) : real ? *real : 0;
+    if (const auto* list = std::get_if<std::vector<double>*>(&f.target))
+      for (double n : **list)
+        require(f.min <= n && n <= f.max, ExitCode::kBadData, config.path(), ": asks for model.", f.key, " with ", n,
+                ", which is not in [", f.min, ", ", f.max, "]");
     require((!whole && !real) || (f.min <= number && number <= f.max), ExitCode::kBadData, config.path(),
             ": asks for model.", f.key, ": ", number, ", which is not in [", f.min, ", ", f.max, "]");
     out.emplace_back(f.key, v);
@@ -76,6 +91,8 @@ void copy_options(const std::vector<Field>& from, std::vector<Field> to) {
       if (auto* b = std::get_if<bool*>(&f.target)) **b = *std::get<bool*>(source.target);
       if (auto* i = std::get_if<int64_t*>(&f.target)) **i = *std::get<int64_t*>(source.target);
       if (auto* d = std::get_if<double*>(&f.target)) **d = *std::get<double*>(source.target);
+      if (auto* list = std::get_if<std::vector<double>*>(&f.target))
+        **list = *std::get<std::vector<double>*>(source.target);
     }
 }
 

@@ -139,13 +139,14 @@ struct PoolArgs {
 // [batch, time, heads, dim], contiguous.
 struct RotaryArgs {
   static constexpr int kMostPairs = 128;
-  int64_t batch = 0, time = 0, heads = 0, dim = 0;
+  int64_t batch = 0, time = 0, heads = 0, dim = 0;  // dim: even
+  int64_t pairs = 0;  // the first 2 * pairs elements of a head are turned, i with i + pairs; the others stay
   const void* x = nullptr;
   void* y = nullptr;
   DType dtype = DType::kFloat32;        // of both
   bool back = false;                    // by the negative angles: the gradient
   const int32_t* starts = nullptr;      // [batch]: position of each sample's first row; absent: 0
-  double frequencies[kMostPairs] = {};  // radians a position; dim / 2 of them
+  double frequencies[kMostPairs] = {};  // radians a position; `pairs` of them
 
   constexpr int64_t position(int64_t sample, int64_t row) const { return row + (starts ? starts[sample] : 0); }
 };
@@ -182,6 +183,7 @@ struct AttentionArgs {
   DType dtype = DType::kFloat32;     // of all eight
   void* lse = nullptr;               // [batch, heads, time] log-sum-exp of each row; fp32, or fp64 where they are
   double scale = 1;
+  double score_cap = 0;  // c: scores are c * tanh(scale * q.k / c) (core/kernels/score_cap.h); 0: scale * q.k
 
   // q, k and v side by side in [batch, time, (heads + 2 * kv_heads) * dim], and likewise their gradients.
   void unpack(void* qkv, void* dqkv) {

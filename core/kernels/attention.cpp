@@ -7,6 +7,7 @@
 
 #include "core/kernels/attention_dropout.h"
 #include "core/kernels/gemm_serial.h"
+#include "core/kernels/score_cap.h"
 #include "core/kernels/simd.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
@@ -257,18 +258,25 @@ void drop_factors(const AttentionArgs& a, int64_t item, int64_t query, int64_t f
   }
 }
 
+template <class T>
+void cap_scores(const ScoreCap<T>& cap, int64_t n, T* s) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) s[i] = cap(s[i]);
+}
+
 // Turns a block's scores into probabilities, of dropped keys 0 and of the others times their factor; `lse`: of its
 // rows. In passes over all rows, so that what a row waits for is done meanwhile. `room`: for one row.
 template <class T>
 void softmax(const AttentionArgs& a, int64_t item, const QueryBlock& block, T* scores, void* room, T* lse) {
   const auto [q0, rows, k0, keys, ld] = block;
-  const T scale = static_cast<T>(a.scale);
+  const T scale = scale_of_scores<T>(a);
   const int64_t sample = item / a.heads;
   T max[kQueries], sum[kQueries];
   int64_t before[kQueries], seen[kQueries];
   for (int64_t r = 0; r < rows; ++r) {
     T* s = scores + r * ld;
     before[r] = a.first_key(sample, q0 + r) - k0, seen[r] = a.end_key(sample, q0 + r) - k0;
+    if (a.score_cap > 0) cap_scores(ScoreCap<T>(a), seen[r], s);
     // Keys that it does not see have no weight: so a row is folded in whole lanes.
     const int64_t n = whole_lanes(seen[r]);
     for (int64_t i = 0; i < before[r]; ++i) s[i] = -std::numeric_limits<T>::infinity();
@@ -363,11 +371,21 @@ void backward_row(const AttentionArgs& a, const Head<T>& h, int64_t item, const 
     drop_factors(a, item, query, k0 + before, k0 + seen, factors);
     for (int64_t i = before; i < seen; ++i) d[i] *= factors[i - before];
   }
+  if (a.score_cap > 0) {
+    const ScoreCap<T> cap(a);
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) {
-    const T p = exp_of(fused(s[i], scale, -lse));
-    s[i] = p;
-    d[i] = p * (d[i] - delta) * scale;
+    for (int64_t i = 0; i < seen; ++i) {
+      const T t = cap.tanh_at(s[i]), p = exp_of(fused(t, cap.cap, -lse));
+      s[i] = p;
+      d[i] = p * (d[i] - delta) * (fused(-t, t, T(1)) * scale);
+    }
+  } else {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) {
+      const T p = exp_of(fused(s[i], scale, -lse));
+      s[i] = p;
+      d[i] = p * (d[i] - delta) * scale;
+    }
   }
   if (a.drop_probability > 0)
     for (int64_t i = before; i < seen; ++i) s[i] *= factors[i - before];

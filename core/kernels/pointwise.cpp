@@ -299,6 +299,21 @@ struct Where : Plain<3> {
     return c != T(0) ? a : b;
   }
 };
+struct SoftCap : WithScalars<1> {
+  using WithScalars::WithScalars;
+  template <class T>
+  HD T operator()(T x) const {
+    return static_cast<T>(s0) * tanh_of(static_cast<T>(s1) * x);
+  }
+};
+struct SoftCapBackward : WithScalars<2> {
+  using WithScalars::WithScalars;
+  template <class T>
+  HD T operator()(T g, T y) const {
+    const T t = static_cast<T>(s1) * y;
+    return g * (T(1) - t * t);
+  }
+};
 
 }  // namespace
 
@@ -340,6 +355,8 @@ void pointwise(Parallel& where, PointwiseOp op, const PointwiseArgs& a) {
     case PointwiseOp::kMaximum: return for_each<Maximum>(where, a);
     case PointwiseOp::kCompare: return for_each<Compare>(where, a);
     case PointwiseOp::kWhere: return for_each<Where>(where, a);
+    case PointwiseOp::kSoftCap: return for_each<SoftCap>(where, a);
+    case PointwiseOp::kSoftCapBackward: return for_each<SoftCapBackward>(where, a);
   }
 }
 

@@ -69,6 +69,8 @@ enum class PointwiseOp : uint8_t {
   kMaximum,           // the larger of a and b where s0 is 1, the smaller where it is -1; NaN if either is
   kCompare,           // 1 where a and b relate as s0, a Comparison, says; else 0
   kWhere,             // a where c is not 0, else b  (c, a, b)
+  kSoftCap,           // s0 * tanh(s1 * x), s1 = 1 / s0
+  kSoftCapBackward,   // g * (1 - (s1 * y)^2)      (g, y)
 };
 
 // The relations for which it holds, as a sum: less 1, equal 2, greater 4, unordered (either is NaN) 8.
@@ -126,6 +128,8 @@ inline constexpr PointwiseInfo kPointwiseOps[] = {
     {PointwiseOp::kMaximum, "maximum", 2, 0},
     {PointwiseOp::kCompare, "compare", 2, 0},
     {PointwiseOp::kWhere, "where", 3, 0},
+    {PointwiseOp::kSoftCap, "soft_cap", 1, 4},
+    {PointwiseOp::kSoftCapBackward, "soft_cap backward", 2, 0},
 };
 
 // Differentiable functions of one input: y = forward(x), and the gradient of x is backward(g, what was saved).

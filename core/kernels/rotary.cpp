@@ -8,7 +8,7 @@ namespace {
 
 template <class T>
 void rotary_in(Parallel& parallel, const RotaryArgs& a) {
-  const int64_t half = a.dim / 2, of_position = a.heads * a.dim;
+  const int64_t half = a.pairs, of_position = a.heads * a.dim;
   auto body = [&](int64_t begin, int64_t end) {
     T sine[RotaryArgs::kMostPairs], cosine[RotaryArgs::kMostPairs];
     T x[2 * RotaryArgs::kMostPairs], y[2 * RotaryArgs::kMostPairs];
@@ -29,6 +29,7 @@ void rotary_in(Parallel& parallel, const RotaryArgs& a) {
             y[i] = x[i] * cosine[i] - x[half + i] * sine[i];
             y[half + i] = x[half + i] * cosine[i] + x[i] * sine[i];
           }
+          for (int64_t i = 2 * half; i < a.dim; ++i) y[i] = x[i];
           store_run<T>(a.y, a.dtype, at, 1, a.dim, y);
         }
       }

@@ -1,12 +1,13 @@
 #include "core/models/bert.h"
 
+#include <algorithm>
+
 #include "core/models/token_extents.h"
 #include "core/ops/ops.h"
 
 namespace lockstep {
 namespace {
 Init bert_weights() { return Init::normal(0.02); }
-constexpr double kBertEpsilon = 1e-12;
 }  // namespace
 
 std::vector<Field> fields(BertOptions& o) {
@@ -17,6 +18,13 @@ std::vector<Field> fields(BertOptions& o) {
       field("dropout", o.dropout, "probability of dropping a feature after the embedding and in each residual branch")
           .with_range(0, 0.99),
       gelu_field(o.gelu),
+      field("norm_eps", o.norm_eps, "added to the variance in norms; 1e-5 in RoBERTa")
+          .with_range(0, 1)
+          .without_effect_at_default(),
+      field("first_position", o.first_position,
+            "the row of the table of positions that a text's first token has: 2 in RoBERTa, which counts in positions")
+          .with_range(0, 1024)
+          .without_effect_at_default(),
       field("segments", o.segments,
             "segments that the model has embeddings for, of which all tokens are in the first; 0: no such embeddings")
           .with_range(0, 1024)
@@ -28,21 +36,24 @@ std::vector<Field> fields(BertOptions& o) {
       positions_field(o.positions)};
 }
 
-BertTransform::BertTransform(int64_t width, GeluForm gelu)
+BertTransform::BertTransform(int64_t width, GeluForm gelu, double eps)
     : gelu_(gelu),
       dense_(child<Linear>("dense", width, width, true, bert_weights())),
-      ln_(child<LayerNorm>("ln", width, true, kBertEpsilon)) {}
+      ln_(child<LayerNorm>("ln", width, true, eps)) {}
 Tensor BertTransform::forward(const Tensor& x) { return ln_(apply(gelu_, dense_(x))); }
 
 Bert::Bert(const BertOptions& o, const TaskSpec& task)
     : context_(task.input.rank() == 1 ? task.input[0] : 0),
+      first_position_(o.first_position),
       pooling_(o.pooler),
       head_bias_(task.vocabulary > 0 ? nullptr
                                      : &parameter("head_bias", {vocabulary_of(o.vocabulary, task)}, Init::zeros())),
       tokens_(child<Embedding>("tokens", vocabulary_of(o.vocabulary, task), o.width, bert_weights())),
-      positions_(child<Embedding>("positions", positions_of(o.positions, context_), o.width, bert_weights())),
+      positions_(child<Embedding>(
+          "positions", o.first_position + positions_of(std::max<int64_t>(0, o.positions - o.first_position), context_),
+          o.width, bert_weights())),
       segments_(o.segments > 0 ? &child<Embedding>("segments", o.segments, o.width, bert_weights()) : nullptr),
-      ln_(child<LayerNorm>("ln", o.width, true, kBertEpsilon)),
+      ln_(child<LayerNorm>("ln", o.width, true, o.norm_eps)),
       drop_(child<Dropout>("drop", o.dropout)) {
   require(task.input.rank() == 1, ExitCode::kConfig, "model.name: bert needs tokens, not samples of shape ",
           task.input);
@@ -50,10 +61,10 @@ Bert::Bert(const BertOptions& o, const TaskSpec& task)
           " does not divide model.width: ", o.width);
   for (int64_t i = 0; i < o.layers; ++i)
     blocks_.push_back(&child<TransformerBlock>(
-        str("blocks.", i), TransformerBlock::Options{o.heads, o.width, o.dropout, false, kBertEpsilon, o.gelu}));
+        str("blocks.", i), TransformerBlock::Options{o.heads, o.width, o.dropout, false, o.norm_eps, o.gelu}));
   flops_ = 6 * static_cast<double>(context_ * o.layers) * TransformerBlock::products(o.width, context_);
   if (head_bias_) {
-    transform_ = &child<BertTransform>("transform", o.width, o.gelu);
+    transform_ = &child<BertTransform>("transform", o.width, o.gelu, o.norm_eps);
     flops_ += 6 * static_cast<double>(context_ * o.width * (o.width + head_bias_->dim(0)));
   } else {
     pooler_ = &child<Linear>("pooler", o.width, o.width, true, bert_weights());
@@ -63,13 +74,18 @@ Bert::Bert(const BertOptions& o, const TaskSpec& task)
   }
 }
 
+Tensor Bert::positions_of_tokens(const Tensor& tokens_BT, const AttentionScope& scope) {
+  const Tensor& table = positions_.weight();
+  if (!scope.positions) return slice(table, 0, first_position_, first_position_ + tokens_BT.dim(1));
+  return embedding(first_position_ == 0 ? table : slice(table, 0, first_position_, table.dim(0)), scope.positions);
+}
+
 Tensor Bert::forward(const Tensor& tokens_BT, const AttentionScope& scope) {
   check(tokens_BT.rank() == 2 && tokens_BT.dim(1) <= context_, "bert: tokens ", tokens_BT, " for a context of ",
         context_);
   Tensor h = tokens_(tokens_BT);
   if (segments_) h = add(h, slice(segments_->weight(), 0, 0, 1));
-  h = drop_(ln_(add(h, scope.positions ? embedding(positions_.weight(), scope.positions)
-                                       : slice(positions_.weight(), 0, 0, tokens_BT.dim(1)))));
+  h = drop_(ln_(add(h, positions_of_tokens(tokens_BT, scope))));
   for (TransformerBlock* block : blocks_) h = (*block)(h, scope);
   if (transform_) return linear((*transform_)(h), tokens_.weight(), *head_bias_);
   const Tensor first = reshape(slice(h, 1, 0, 1), {h.dim(0), h.dim(2)});

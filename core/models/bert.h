@@ -2,7 +2,8 @@
 // al., "BERT" (2019): post-norm, learned positions; all tokens are of segment 0. Where the data hides tokens
 // (data.mask), a tied head behind a transform; where texts have a label each, as BertForSequenceClassification of
 // transformers: the first token's features through a linear layer, tanh and dropout, and a linear layer of the labels.
-// DistilBERT (Sanh et al., 2019) is the same without segments, with relu in the place of tanh.
+// DistilBERT (Sanh et al., 2019) is the same without segments, with relu in the place of tanh; RoBERTa (Liu et al.,
+// 2019) has its first position in a later row of the table.
 #pragma once
 
 #include "core/base/field.h"
@@ -19,6 +20,8 @@ struct BertOptions {
   double dropout = 0.1;
   GeluForm gelu = GeluForm::kTanh;
   BertPooler pooler = BertPooler::kTanh;
+  double norm_eps = 1e-12;
+  int64_t first_position = 0;             // the row of the table of positions that a text's first token has
   int64_t segments = 0;                   // rows of the embedding of segments; 0: no such embedding
   int64_t vocabulary = 0, positions = 0;  // 0: those of the data
 };
@@ -27,7 +30,7 @@ std::vector<Field> fields(BertOptions& o);
 // The head's transform: a linear layer, gelu, a norm.
 class BertTransform : public ModuleOf<Tensor> {
  public:
-  BertTransform(int64_t width, GeluForm gelu);
+  BertTransform(int64_t width, GeluForm gelu, double eps);
   Tensor forward(const Tensor& x) override;
 
  private:
@@ -48,7 +51,9 @@ class Bert : public TokenTransformer {
   double flops() const override { return flops_; }
 
  private:
-  int64_t context_;
+  Tensor positions_of_tokens(const Tensor& tokens_BT, const AttentionScope& scope);
+
+  int64_t context_, first_position_;
   BertPooler pooling_;
   Tensor* head_bias_;  // [V]; null with labels
   Embedding &tokens_, &positions_;

@@ -53,6 +53,16 @@ std::vector<Field> fields(LlamaOptions& o) {
       field("fused", o.fused,
             "queries, keys and values are one layer (qkv), and gate and up one (gate_up), as in Phi-3")
           .without_effect_at_default(),
+      field("fused_by_head", o.fused_by_head,
+            "in that layer queries, keys and values of a head follow each other, as in GPT-NeoX")
+          .without_effect_at_default(),
+      field("gated", o.gated, "hidden layers are down(gate(x) * up(x)); false: down(up(x)), as in GPT-NeoX")
+          .without_effect_at_default(),
+      field("parallel", o.parallel, "attention and hidden layer of a block stand side by side, as in GPT-NeoX")
+          .without_effect_at_default(),
+      enum_field("norm", o.norm, {{"rms", NormForm::kRms}, {"layer", NormForm::kLayer}},
+                 "the form of norms: by the root of the mean square, or layer norms with biases, as in GPT-NeoX")
+          .without_effect_at_default(),
       enum_field(
           "norms", o.norms,
           {{"before", BranchNorm::kBefore}, {"after", BranchNorm::kAfter}, {"both", BranchNorm::kBoth}},
@@ -61,13 +71,26 @@ std::vector<Field> fields(LlamaOptions& o) {
           .without_effect_at_default(),
       field("norms_from_one", o.norms_from_one, "weights of norms are what is added to 1, as in Gemma")
           .without_effect_at_default(),
-      enum_field("gate", o.gate, {{"silu", GateForm::kSilu}, {"gelu", GateForm::kGelu}},
-                 "the function of the hidden layer's gate; gelu in its tanh form, as in Gemma")
+      enum_field(
+          "gate", o.gate, {{"silu", GateForm::kSilu}, {"gelu", GateForm::kGelu}, {"gelu_erf", GateForm::kGeluErf}},
+          "the function of the hidden layer's gate, or without a gate of what goes up; gelu in its tanh form, as "
+          "in Gemma, gelu_erf the exact one")
           .without_effect_at_default(),
       field("scaled_embedding", o.scaled_embedding, "embeddings are multiplied by the root of the width, as in Gemma")
           .without_effect_at_default(),
       field("attention_scale", o.attention_scale, "what scores are multiplied by; 0: 1 by the root of head_width")
           .with_range(0, 1e3)
+          .without_effect_at_default(),
+      field("score_cap", o.score_cap, "c: scores s of attention are c tanh(s / c), as in Gemma 2 (50); 0: s")
+          .with_range(0, 1e6)
+          .without_effect_at_default(),
+      field("logit_cap", o.logit_cap, "likewise of the model's logits (30)")
+          .with_range(0, 1e6)
+          .without_effect_at_default(),
+      field("rope_width", o.rope_width,
+            "features of a head that rotary embeddings turn, the first ones, as in GPT-NeoX; an even number; 0: all")
+          .with_unit("features")
+          .with_range(0, 2 * RotaryArgs::kMostPairs)
           .without_effect_at_default(),
       field("window_theta", o.window_theta,
             "rope_theta of layers with the window, whose frequencies are not scaled; 0: as of the others")
@@ -100,6 +123,15 @@ LlamaOptions LlamaOptions::resolved() const {
           " has an effect only with model.window");
   require(window_theta == 0 || window_theta >= 1, ExitCode::kConfig, "model.window_theta: ", window_theta,
           " is neither 0 nor at least 1");
+  if (o.rope_width == 0) o.rope_width = o.head_width;
+  require(o.rope_width % 2 == 0 && o.rope_width <= o.head_width, ExitCode::kConfig, "model.rope_width: ", rope_width,
+          " must be even and at most the width of a head, ", o.head_width);
+  require(!fused_by_head || (fused && o.kv_heads == heads), ExitCode::kConfig,
+          "model.fused_by_head: true needs model.fused: true and as many model.kv_heads as heads");
+  require(!parallel || norms == BranchNorm::kBefore, ExitCode::kConfig,
+          "model.parallel: true needs model.norms: before");
+  require(norm == NormForm::kRms || !norms_from_one, ExitCode::kConfig,
+          "model.norms_from_one: true has an effect only with model.norm: rms");
   if (o.hidden == 0) o.hidden = round_up(ceil_div(8 * width, 3), 32);
   return o;
 }
@@ -110,86 +142,111 @@ Init llama_weights() { return Init::normal(0.02); }
 Init branch_end(const LlamaOptions& o) { return Init::normal(0.02 / std::sqrt(2.0 * static_cast<double>(o.layers))); }
 }  // namespace
 
-LlamaAttention::LlamaAttention(const LlamaOptions& o, int64_t layer)
+LlamaNorm& LlamaPart::norm_child(const char* name, const LlamaOptions& o, int64_t width) {
+  if (o.norm == NormForm::kLayer) return child<LayerNorm>(name, width, true, o.norm_eps);
+  return child<RmsNorm>(name, width, o.norm_eps, o.norms_from_one);
+}
+LlamaNorm* LlamaPart::post_norm_child(const LlamaOptions& o) {
+  return o.norms == BranchNorm::kBoth ? &norm_child("post_norm", o, o.width) : nullptr;
+}
+
+LlamaAttention::LlamaAttention(const LlamaOptions& o, int64_t layer, int64_t context)
     : heads_(o.heads),
       kv_heads_(o.kv_heads),
       head_width_(o.head_width),
       window_(o.window_of(layer)),
       norms_(o.norms),
-      scale_((o.attention_scale > 0 ? o.attention_scale * std::sqrt(static_cast<double>(o.head_width)) : 1) *
-             (o.has_rope(layer) ? rope_score_scale(o.rope_of(layer)) : 1)),
-      frequencies_(o.has_rope(layer) ? rope_frequencies(o.rope_of(layer), o.head_width) : std::vector<double>()),
-      norm_(child<RmsNorm>("norm", o.width, o.norm_eps, o.norms_from_one)),
+      scale_(o.attention_scale > 0 ? o.attention_scale * std::sqrt(static_cast<double>(o.head_width)) : 1),
+      rope_scale_(o.has_rope(layer) ? rope_score_scale(o.rope_of(layer)) : 1),
+      score_cap_(o.score_cap),
+      frequencies_(o.has_rope(layer) ? rope_frequencies(o.rope_of(layer), o.rope_width, context)
+                                     : std::vector<double>()),
+      norm_(norm_child("norm", o, o.width)),
       q_(part_of_qkv(o, "q", o.heads)),
       k_(part_of_qkv(o, "k", o.kv_heads)),
       v_(part_of_qkv(o, "v", o.kv_heads)),
       qkv_(o.fused
                ? &child<Linear>("qkv", o.width, (o.heads + 2 * o.kv_heads) * o.head_width, o.qkv_bias, llama_weights())
                : nullptr),
-      q_norm_(o.qk_norm ? &child<RmsNorm>("q_norm", (o.qk_norm_whole ? o.heads : 1) * o.head_width, o.norm_eps,
-                                          o.norms_from_one)
-                        : nullptr),
-      k_norm_(o.qk_norm ? &child<RmsNorm>("k_norm", (o.qk_norm_whole ? o.kv_heads : 1) * o.head_width, o.norm_eps,
-                                          o.norms_from_one)
-                        : nullptr),
+      fused_by_head_(o.fused_by_head),
+      q_norm_(o.qk_norm ? &norm_child("q_norm", o, (o.qk_norm_whole ? o.heads : 1) * o.head_width) : nullptr),
+      k_norm_(o.qk_norm ? &norm_child("k_norm", o, (o.qk_norm_whole ? o.kv_heads : 1) * o.head_width) : nullptr),
       qk_norm_whole_(o.qk_norm_whole),
       proj_(child<Linear>("proj", o.heads * o.head_width, o.width, o.proj_bias, branch_end(o))),
-      post_norm_(o.norms == BranchNorm::kBoth ? &child<RmsNorm>("post_norm", o.width, o.norm_eps, o.norms_from_one)
-                                              : nullptr) {}
+      post_norm_(post_norm_child(o)) {
+  if (qkv_) qkv_->set_undivided();
+}
 
 Linear* LlamaAttention::part_of_qkv(const LlamaOptions& o, const char* name, int64_t heads) {
   return o.fused ? nullptr : &child<Linear>(name, o.width, heads * o.head_width, o.qkv_bias, llama_weights());
 }
 
+Tensor LlamaAttention::scaled(const Tensor& q) const {
+  const int64_t turned = 2 * std::ssize(frequencies_);
+  if (rope_scale_ == 1 || turned == head_width_) return scale_ * rope_scale_ == 1 ? q : affine(q, scale_ * rope_scale_);
+  return concat(
+      {affine(slice(q, 3, 0, turned), scale_ * rope_scale_), affine(slice(q, 3, turned, head_width_), scale_)}, 3);
+}
+
 Tensor LlamaAttention::forward(const Tensor& x_BTC, const AttentionScope& scope) {
   const int64_t batch = x_BTC.dim(0), time = x_BTC.dim(1);
   const Tensor x = norms_ == BranchNorm::kAfter ? x_BTC : norm_(x_BTC);
-  const Tensor together = qkv_ ? (*qkv_)(x) : Tensor();
-  // `first`: of the heads that are computed together.
-  auto heads_of = [&](Linear* linear, int64_t first, int64_t heads, RmsNorm* norm) {
-    Tensor y = linear ? (*linear)(x) : slice(together, 2, first * head_width_, (first + heads) * head_width_);
+  Tensor together = qkv_ ? (*qkv_)(x) : Tensor();
+  if (fused_by_head_) together = reshape(together, {batch, time, heads_, 3 * head_width_});
+  // `first`: of the heads that are computed together, or of the three of each head.
+  auto heads_of = [&](Linear* linear, int64_t first, int64_t heads, LlamaNorm* norm) {
+    Tensor y = linear           ? (*linear)(x)
+               : fused_by_head_ ? slice(together, 3, first * head_width_, (first + 1) * head_width_)
+                                : slice(together, 2, first * head_width_, (first + heads) * head_width_);
     if (norm && qk_norm_whole_) y = (*norm)(y);
     y = reshape(y, {batch, time, heads, head_width_});
     return norm && !qk_norm_whole_ ? (*norm)(y) : y;
   };
   const Tensor starts = scope.cache ? scope.cache->starts() : Tensor();
   const auto placed = [&](const Tensor& y) { return frequencies_.empty() ? y : rotary(y, frequencies_, starts); };
-  Tensor q = placed(heads_of(q_, 0, heads_, q_norm_));
-  if (scale_ != 1) q = affine(q, scale_);
-  const Tensor k = placed(heads_of(k_, heads_, kv_heads_, k_norm_)),
-               v = heads_of(v_, heads_ + kv_heads_, kv_heads_, nullptr);
-  const Tensor y =
-      proj_(reshape(causal_attention_of(*this, q, k, v, scope, window_), {batch, time, heads_ * head_width_}));
+  const Tensor q = scaled(placed(heads_of(q_, 0, heads_, q_norm_)));
+  const Tensor k = placed(heads_of(k_, fused_by_head_ ? 1 : heads_, kv_heads_, k_norm_)),
+               v = heads_of(v_, fused_by_head_ ? 2 : heads_ + kv_heads_, kv_heads_, nullptr);
+  const Tensor y = proj_(
+      reshape(causal_attention_of(*this, q, k, v, scope, window_, score_cap_), {batch, time, heads_ * head_width_}));
   return norms_ == BranchNorm::kAfter ? norm_(y) : post_norm_ ? (*post_norm_)(y) : y;
 }
 
-LlamaBlock::LlamaBlock(const LlamaOptions& o, int64_t layer)
+LlamaBlock::LlamaBlock(const LlamaOptions& o, int64_t layer, int64_t context)
     : norms_(o.norms),
+      parallel_(o.parallel),
+      gated_(o.gated),
       gate_form_(o.gate),
-      attention_(child<LlamaAttention>("attention", o, layer)),
-      norm_(child<RmsNorm>("norm", o.width, o.norm_eps, o.norms_from_one)),
+      attention_(child<LlamaAttention>("attention", o, layer, context)),
+      norm_(norm_child("norm", o, o.width)),
       hidden_(o.hidden),
-      gate_(o.fused ? nullptr : &child<Linear>("gate", o.width, o.hidden, o.mlp_bias, llama_weights())),
-      up_(o.fused ? nullptr : &child<Linear>("up", o.width, o.hidden, o.mlp_bias, llama_weights())),
-      gate_up_(o.fused ? &child<Linear>("gate_up", o.width, 2 * o.hidden, o.mlp_bias, llama_weights()) : nullptr),
+      gate_(o.gated && !o.fused ? &child<Linear>("gate", o.width, o.hidden, o.mlp_bias, llama_weights()) : nullptr),
+      up_(o.gated && o.fused ? nullptr : &child<Linear>("up", o.width, o.hidden, o.mlp_bias, llama_weights())),
+      gate_up_(o.gated && o.fused ? &child<Linear>("gate_up", o.width, 2 * o.hidden, o.mlp_bias, llama_weights())
+                                  : nullptr),
       down_(child<Linear>("down", o.hidden, o.width, o.mlp_bias, branch_end(o))),
-      post_norm_(o.norms == BranchNorm::kBoth ? &child<RmsNorm>("post_norm", o.width, o.norm_eps, o.norms_from_one)
-                                              : nullptr) {}
+      post_norm_(post_norm_child(o)) {}
 
 int LlamaBlock::recompute_attention(bool on) {
   attention_.set_recompute(on);
   return 1;
 }
 
+Tensor LlamaBlock::hidden(const Tensor& x) {
+  const auto activated = [&](const Tensor& y) {
+    return gate_form_ == GateForm::kGelu ? gelu(y) : gate_form_ == GateForm::kGeluErf ? gelu_erf(y) : silu(y);
+  };
+  if (!gated_) return gate_form_ == GateForm::kGelu ? feed_forward(x, *up_, down_) : down_(activated((*up_)(x)));
+  const Tensor together = gate_up_ ? (*gate_up_)(x) : Tensor();
+  // In this order, which is that in which the gradients of x are added up.
+  const Tensor up = up_ ? (*up_)(x) : slice(together, 2, hidden_, 2 * hidden_),
+               gate = gate_ ? (*gate_)(x) : slice(together, 2, 0, hidden_);
+  return down_(gate_form_ == GateForm::kSilu ? silu_mul(gate, up) : mul(activated(gate), up));
+}
+
 Tensor LlamaBlock::forward(const Tensor& x_BTC, const AttentionScope& scope) {
   const Tensor x = add(x_BTC, attention_(x_BTC, scope));
-  const auto hidden = [&](const Tensor& y) {
-    const Tensor together = gate_up_ ? (*gate_up_)(y) : Tensor();
-    // In this order, which is that in which the gradients of y are added up.
-    const Tensor up = up_ ? (*up_)(y) : slice(together, 2, hidden_, 2 * hidden_),
-                 gate = gate_ ? (*gate_)(y) : slice(together, 2, 0, hidden_);
-    return down_(gate_form_ == GateForm::kGelu ? mul(gelu(gate), up) : silu_mul(gate, up));
-  };
+  if (parallel_) return add(x, hidden(norm_(x_BTC)));
   if (norms_ == BranchNorm::kAfter) return add(x, norm_(hidden(x)));
   const Tensor y = hidden(norm_(x));
   return add(x, post_norm_ ? (*post_norm_)(y) : y);
@@ -201,8 +258,10 @@ Llama::Llama(const LlamaOptions& options, const TaskSpec& task)
       wte_(child<Embedding>("wte", vocabulary_of(options_.vocabulary, task), options_.width, llama_weights())) {
   require(task.input.rank() == 1, ExitCode::kConfig, "model.name: llama needs tokens, not samples of shape ",
           task.input);
-  for (int64_t i = 0; i < options_.layers; ++i) blocks_.push_back(&child<LlamaBlock>(str("blocks.", i), options_, i));
-  norm_ = &child<RmsNorm>("norm", options_.width, options_.norm_eps, options_.norms_from_one);
+  for (int64_t i = 0; i < options_.layers; ++i)
+    blocks_.push_back(&child<LlamaBlock>(str("blocks.", i), options_, i, context_));
+  if (options_.norm == NormForm::kLayer) norm_ = &child<LayerNorm>("norm", options_.width, true, options_.norm_eps);
+  else norm_ = &child<RmsNorm>("norm", options_.width, options_.norm_eps, options_.norms_from_one);
   if (options_.tied) return;
   head_ = &child<Linear>("head", options_.width, wte_.weight().dim(0), false, llama_weights());
   wte_.set_untied();
@@ -230,7 +289,8 @@ Tensor Llama::with_head(const std::function<Tensor(const Tensor& weight)>& use) 
 
 Tensor Llama::forward(const Tensor& tokens_BT, const AttentionScope& scope) {
   const Tensor h = features(tokens_BT, scope);
-  return head_ ? (*head_)(h) : linear(h, wte_.weight());
+  const Tensor logits = head_ ? (*head_)(h) : linear(h, wte_.weight());
+  return options_.logit_cap > 0 ? soft_cap(logits, options_.logit_cap) : logits;
 }
 
 Tensor Llama::features(const Tensor& tokens_BT, const AttentionScope& scope) {

@@ -1,7 +1,9 @@
 // Llama: a decoder-only transformer with RMS norms, rotary positions, grouped queries and SwiGLU (Touvron et al. 2023),
 // and what its relatives change: a sliding window (Mistral) in the upper layers alone (Qwen2), biases of queries, keys
 // and values (Qwen2), norms of queries and keys (Qwen3), norms after the branches (OLMo 2), layers without positions
-// (SmolLM3), layers that are computed together (Phi-3), and what Gemma 3 changes.
+// (SmolLM3), layers that are computed together (Phi-3), rotary positions of a part of each head (Phi-4-mini), capped
+// scores and logits (Gemma 2), what Gemma 3 changes, and layer norms, hidden layers without a gate and branches side by
+// side (GPT-NeoX).
 #pragma once
 
 #include "core/base/field.h"
@@ -13,7 +15,8 @@ namespace lockstep {
 
 // Where the norm of a branch stands: x + branch(norm(x)), x + norm(branch(x)), or both.
 enum class BranchNorm { kBefore, kAfter, kBoth };
-enum class GateForm { kSilu, kGelu };  // of gate(x) * up(x); gelu in its tanh form
+enum class GateForm { kSilu, kGelu, kGeluErf };  // of the hidden layer; kGelu: in its tanh form
+enum class NormForm { kRms, kLayer };            // layer norms have biases
 
 struct LlamaOptions {
   int64_t layers = 4, heads = 4, width = 128;
@@ -28,12 +31,19 @@ struct LlamaOptions {
   bool tied = false, qkv_bias = false, qk_norm = false;
   bool qk_norm_whole = false;  // qk_norm is over all heads together
   bool proj_bias = false, mlp_bias = false;
-  bool fused = false;  // q, k and v are one layer, and gate and up one
+  bool fused = false;          // q, k and v are one layer, and gate and up one
+  bool fused_by_head = false;  // in that of q, k and v those of a head follow each other; as many kv_heads as heads
+  bool gated = true;           // down(gate(x) * up(x)), with the function `gate`; else down(gate(up(x)))
+  bool parallel = false;       // x + attention(norm(x)) + hidden(norm'(x))
+  NormForm norm = NormForm::kRms;
   BranchNorm norms = BranchNorm::kBefore;
   bool norms_from_one = false;  // weights of norms are what is added to 1
   GateForm gate = GateForm::kSilu;
   bool scaled_embedding = false;  // by the root of the width
   double attention_scale = 0;     // of scores; 0: by the root of a head's width
+  double score_cap = 0;           // c: scores s of attention are c tanh(s / c); 0: s
+  double logit_cap = 0;           // likewise of logits
+  int64_t rope_width = 0;         // features of a head that rotary positions turn, the first ones; 0: all
   RopeOptions rope = {};
   double window_theta = 0;  // rope_theta of layers with the window, whose frequencies are not scaled; 0: as the others
   int64_t vocabulary = 0;   // 0: that of the data
@@ -50,44 +60,62 @@ struct LlamaOptions {
 };
 std::vector<Field> fields(LlamaOptions& o);
 
-// Both take resolved options.
-class LlamaAttention : public ModuleOf<Tensor, AttentionScope> {
+// A norm of one of the forms. Not owning.
+using LlamaNorm = ModuleOf<Tensor>;
+
+// What attention and blocks share. All three take resolved options.
+class LlamaPart : public ModuleOf<Tensor, AttentionScope> {
+ protected:
+  LlamaNorm& norm_child(const char* name, const LlamaOptions& options, int64_t width);
+  // With norms on both sides; else null.
+  LlamaNorm* post_norm_child(const LlamaOptions& options);
+};
+
+class LlamaAttention : public LlamaPart {
  public:
-  LlamaAttention(const LlamaOptions& options, int64_t layer);
+  // `context`: the longest text, in tokens.
+  LlamaAttention(const LlamaOptions& options, int64_t layer, int64_t context);
   Tensor forward(const Tensor& x_BTC, const AttentionScope& scope) override;
 
  private:
   Linear* part_of_qkv(const LlamaOptions& options, const char* name, int64_t heads);
+  Tensor scaled(const Tensor& q) const;
 
   int64_t heads_, kv_heads_, head_width_, window_;
   BranchNorm norms_;
-  double scale_;                     // of queries, beside the root of a head's width
+  double scale_;       // of queries, beside the root of a head's width
+  double rope_scale_;  // of what is turned of them
+  double score_cap_;
   std::vector<double> frequencies_;  // empty: without rotary embedding
-  RmsNorm& norm_;
+  LlamaNorm& norm_;
   Linear *q_ = nullptr, *k_ = nullptr, *v_ = nullptr;  // or
   Linear* qkv_ = nullptr;
-  RmsNorm *q_norm_ = nullptr, *k_norm_ = nullptr;  // of each head, or all of them; null without qk_norm
+  bool fused_by_head_;
+  LlamaNorm *q_norm_ = nullptr, *k_norm_ = nullptr;  // of each head, or all of them; null without qk_norm
   bool qk_norm_whole_;
   Linear& proj_;
-  RmsNorm* post_norm_ = nullptr;  // with norms on both sides
+  LlamaNorm* post_norm_ = nullptr;  // with norms on both sides
 };
 
-class LlamaBlock : public ModuleOf<Tensor, AttentionScope> {
+class LlamaBlock : public LlamaPart {
  public:
-  LlamaBlock(const LlamaOptions& options, int64_t layer);
+  LlamaBlock(const LlamaOptions& options, int64_t layer, int64_t context);
   Tensor forward(const Tensor& x_BTC, const AttentionScope& scope) override;
   int recompute_attention(bool on) override;
 
  private:
+  Tensor hidden(const Tensor& x);
+
   BranchNorm norms_;
+  bool parallel_, gated_;
   GateForm gate_form_;
   LlamaAttention& attention_;
-  RmsNorm& norm_;
+  LlamaNorm& norm_;
   int64_t hidden_;
-  Linear *gate_ = nullptr, *up_ = nullptr;  // or
+  Linear *gate_ = nullptr, *up_ = nullptr;  // the second alone without a gate; or
   Linear* gate_up_ = nullptr;
   Linear& down_;
-  RmsNorm* post_norm_ = nullptr;
+  LlamaNorm* post_norm_ = nullptr;
 };
 
 class Llama : public TokenTransformer {
@@ -96,6 +124,7 @@ class Llama : public TokenTransformer {
   std::vector<TensorNeed> reads() const override { return {{"tokens", TensorNeed::Type::kInteger, 1}}; }
   bool has_features() const override { return true; }
   const Tensor* head() const override;
+  double logit_cap() const override { return options_.logit_cap; }
   using TokenTransformer::forward;
   // int32 -> [B, T, V]; after a cache [B, 1, V].
   Tensor forward(const Tensor& tokens_BT, const AttentionScope& scope) override;
@@ -111,7 +140,7 @@ class Llama : public TokenTransformer {
   int64_t context_;
   Embedding& wte_;
   std::vector<LlamaBlock*> blocks_;
-  RmsNorm* norm_;
+  LlamaNorm* norm_;
   Linear* head_ = nullptr;  // null where it is tied to wte
 };
 

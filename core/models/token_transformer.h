@@ -26,6 +26,8 @@ class TokenTransformer : public Model {
   virtual bool has_features() const { return false; }
   // That weight, [V, C]; null where the head multiplies in another way, such as with an adapter.
   virtual const Tensor* head() const { return nullptr; }
+  // Logits are soft_cap(features x weight, logit_cap()) where this is above 0.
+  virtual double logit_cap() const { return 0; }
   // The result of `use` with what the head multiplies, [B, T, C], of the same tensors as output_of(), and with that
   // weight, whose bytes are there while it runs and in its backward pass. Where head() is not null.
   using UseFeatures = std::function<Tensor(const Tensor& features, const Tensor& head)>;

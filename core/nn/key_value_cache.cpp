@@ -88,14 +88,16 @@ CachedPass::~CachedPass() {
 }
 
 Tensor causal_attention_of(const Module& layer, const Tensor& q, const Tensor& k, const Tensor& v,
-                           const AttentionScope& scope, int64_t window) {
+                           const AttentionScope& scope, int64_t window, double score_cap) {
   check(!(scope.cache && scope.documents), layer.name(),
         ": a pass with documents cannot go on from a cache of keys and values");
-  if (scope.documents) return attention(q, k, v, {.causal = true, .window = window, .documents = scope.documents});
-  if (!scope.cache) return causal_attention(q, k, v, window);
+  AttentionOptions o{.causal = true, .window = window, .documents = scope.documents, .score_cap = score_cap};
+  if (scope.documents) return attention(q, k, v, o);
+  if (!scope.cache) return causal_attention(q, k, v, window, score_cap);
   const auto [keys, values] = scope.cache->append(layer, k, v);
-  if (scope.cache->begins()) return causal_attention(q, k, v, window);  // which a GPU's library computes
-  return attention(q, keys, values, {.causal = true, .window = window, .starts = scope.cache->starts()});
+  if (scope.cache->begins()) return causal_attention(q, k, v, window, score_cap);  // which a GPU's library computes
+  o.starts = scope.cache->starts();
+  return attention(q, keys, values, o);
 }
 
 }  // namespace lockstep

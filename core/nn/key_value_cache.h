@@ -74,6 +74,6 @@ class CachedPass {
 // Causal attention (core/ops/ops.h) of an attention layer, which is that of the caller, in this scope. Documents and a
 // cache together throw ExitCode::kInternal. Keys and values: [B, T, kv_heads, D].
 Tensor causal_attention_of(const Module& layer, const Tensor& q, const Tensor& k, const Tensor& v,
-                           const AttentionScope& scope, int64_t window = 0);
+                           const AttentionScope& scope, int64_t window = 0, double score_cap = 0);
 
 }  // namespace lockstep

@@ -25,6 +25,9 @@ class Linear : public ModuleOf<Tensor> {
   // it, as PART.lora_A and PART.lora_B, which may be called for several. Before they are placed.
   void add_adapter(int64_t rank, double scale, double dropout, std::string_view part = {});
   bool has_adapter() const { return !adapters_.empty(); }
+  // Its outputs are no equal parts one after the other, whatever its name: lora_parts() are none of it.
+  void set_undivided() { undivided_ = true; }
+  bool undivided() const { return undivided_; }
   // For operations that span layers (feed_forward below), in the forward() of the module that holds this one. A model,
   // the root of the tree, must not use them: each of its children is sharded by itself, and outside a child's
   // operator() its weights may have no bytes. Put such layers into a module in between, such as TransformerBlock.
@@ -45,6 +48,7 @@ class Linear : public ModuleOf<Tensor> {
   Tensor& weight_;
   Tensor* bias_;
   std::vector<Adapter> adapters_;
+  bool undivided_ = false;
 };
 
 // down(gelu(up(x))), with gelu's tanh form: in one operation unless a layer has an adapter.

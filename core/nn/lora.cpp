@@ -46,6 +46,10 @@ std::vector<std::string_view> lora_parts(std::string_view layer) {
 
 namespace {
 
+std::vector<std::string_view> parts_of(const Linear& layer) {
+  return layer.undivided() ? std::vector<std::string_view>() : lora_parts(layer.name());
+}
+
 // What peft's target_modules call layers of models that have ours (docs/fine-tuning.md), by the end of their names.
 struct PeftTarget {
   std::string_view name;
@@ -83,7 +87,7 @@ class Targets {
     collect(root);
     for (const Linear* layer : layers_) {
       names_.push_back(layer->name());
-      for (std::string_view part : lora_parts(layer->name())) names_.push_back(str(layer->name(), ".", part));
+      for (std::string_view part : parts_of(*layer)) names_.push_back(str(layer->name(), ".", part));
     }
   }
 
@@ -162,7 +166,7 @@ void add_adapters(Module& root, const LoraOptions& o) {
   for (Linear* layer : targets.layers()) {
     if (is_chosen(layer->name())) layer->add_adapter(o.rank, o.scale(), o.dropout);
     else
-      for (std::string_view part : lora_parts(layer->name()))
+      for (std::string_view part : parts_of(*layer))
         if (is_chosen(str(layer->name(), ".", part))) layer->add_adapter(o.rank, o.scale(), o.dropout, part);
   }
   for (size_t i = 0; i < patterns.size(); ++i)

@@ -85,6 +85,7 @@ void check_operands(const char* name, const Tensor& q, const Tensor& k, const Te
         name, ": documents ", documents, lengths ? str(" with lengths ", lengths) : "", " for queries ", q,
         "; they are int32 [batch, time], without lengths");
   check(o.drop_probability >= 0 && o.drop_probability < 1, name, ": dropout with probability ", o.drop_probability);
+  check(o.score_cap >= 0, name, ": score cap ", o.score_cap);
 }
 
 Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o,
@@ -93,6 +94,7 @@ Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& 
   check_operands(name, q, k, v, o);
   AttentionArgs sizes = arguments(q.dim(0), q.dim(1), q.dim(2), k.dim(2), q.dim(3), q.dtype());
   sizes.causal = o.causal, sizes.keys = k.dim(1), sizes.window = o.window < k.dim(1) ? o.window : 0;
+  sizes.score_cap = o.score_cap;
   Tensor samples;
   if (o.drop_probability > 0 && q.numel() > 0) {
     samples = raw::samples_of(str(name, ": dropout"), q.shape());
@@ -139,8 +141,9 @@ Tensor causal_attention(const Tensor& qkv, int64_t heads, CallSite place) {
 Tensor attention(const Tensor& qkv, int64_t heads, CallSite place) {
   return attend_packed("attention", qkv, heads, false, place);
 }
-Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window, CallSite place) {
-  return attend(kCausalAttention, q, k, v, {.causal = true, .window = window}, place);
+Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window, double score_cap,
+                        CallSite place) {
+  return attend(kCausalAttention, q, k, v, {.causal = true, .window = window, .score_cap = score_cap}, place);
 }
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, CallSite place) {
   return attend("attention", q, k, v, options, place);

@@ -57,6 +57,8 @@ inline Tensor gelu_erf(const Tensor& x, CallSite place = CallSite::current()) {
   return unary(PointwiseOp::kGeluErf, x, place);
 }
 // x where it is positive, else slope * x.
+// cap * tanh(x / cap), between -cap and cap.
+Tensor soft_cap(const Tensor& x, double cap, CallSite place = CallSite::current());
 Tensor leaky_relu(const Tensor& x, double slope = 0.01, CallSite place = CallSite::current());
 Tensor abs(const Tensor& x, CallSite place = CallSite::current());  // with the gradient 0 at 0
 // x^exponent; NaN for negative x unless the exponent is a whole number.
@@ -160,16 +162,17 @@ Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored = kIgn
 // The same of logits x weight^T, for x [..., C], weight [V, C] and targets [...], of which `rows_at_once` rows, rounded
 // up to a multiple of 64, are held at a time: forward for the loss, and once more in the backward pass for the
 // gradient. The bits are those of cross_entropy(linear(x, weight)) on a CPU; a GPU's library may sum products of other
-// extents in another order.
+// extents in another order. With a logit_cap above 0: of
+// soft_cap(logits, logit_cap).
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t rows_at_once,
-                            int64_t ignored = kIgnoreIndex, double label_smoothing = 0,
+                            int64_t ignored = kIgnoreIndex, double label_smoothing = 0, double logit_cap = 0,
                             CallSite place = CallSite::current());
 // The losses of the rows themselves, without smoothing, as those two would add them: fp32 of the targets' shape (fp64
 // of fp64), each with a gradient of its own.
 Tensor token_losses(Tensor logits, const Tensor& target, int64_t ignored = kIgnoreIndex,
                     CallSite place = CallSite::current());
 Tensor linear_token_losses(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t rows_at_once,
-                           int64_t ignored = kIgnoreIndex, CallSite place = CallSite::current());
+                           int64_t ignored = kIgnoreIndex, double logit_cap = 0, CallSite place = CallSite::current());
 // The same of logits [..., V] with the loss of each row multiplied by its target's weight, of fp32 [V], and by its own,
 // fp32 of the target's shape. Either may be undefined: all of them are 1.
 Tensor weighted_cross_entropy(const Tensor& logits, const Tensor& target, const Tensor& of_classes,
@@ -231,10 +234,10 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const T
                   CallSite place = CallSite::current());
 // x / sqrt(mean(x^2) + eps) * weight over the last dimension.
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps = 1e-5, CallSite place = CallSite::current());
-// Rotary position embedding (Su et al. 2021) of heads x [B, T, heads, D], in its rotate-half form: elements i and
-// i + D / 2 of a head at position t, counted from 0 in each sequence, are rotated by t * frequencies[i] radians.
-// `frequencies` has D / 2 values, at most RotaryArgs::kMostPairs; core/nn/rotary.h computes them. With `starts`, int32
-// [B], sequence b begins at position starts[b].
+// Rotary position embedding (Su et al. 2021) of heads x [B, T, heads, D], D even and at most 2 RotaryArgs::kMostPairs,
+// in its rotate-half form: elements i and i + n of a head at position t, counted from 0 in each sequence, are rotated
+// by t * frequencies[i] radians. `frequencies` has n <= D / 2 values, which core/nn/rotary.h computes; elements from 2
+// n on stay. With `starts`, int32 [B], sequence b begins at position starts[b].
 Tensor rotary(const Tensor& x, const std::vector<double>& frequencies, const Tensor& starts = {},
               CallSite place = CallSite::current());
 // Rows of table[V, C] by index[...] (int32): [..., C]. Throws ExitCode::kBadData for an index outside [0, V): at once
@@ -284,8 +287,8 @@ Tensor recurrent(Cell cell, const Tensor& x, const Tensor& weight_ih, const Tens
 Tensor causal_attention(const Tensor& qkv, int64_t heads, CallSite place = CallSite::current());
 // The same of queries q [B, T, heads, D] and keys and values k, v [B, T, kv_heads, D]: [B, T, heads, D]. Each head of k
 // and v serves heads / kv_heads neighbouring heads of q (Ainslie et al. 2023). With a window W > 0 a query sees the
-// last W keys at most, itself among them.
-Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window = 0,
+// last W keys at most, itself among them; with a score_cap above 0 scores are capped (AttentionOptions).
+Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window = 0, double score_cap = 0,
                         CallSite place = CallSite::current());
 // The same without order, packed as above or apart: every query sees every key, except as the options say. Keys and
 // values [B, S, kv_heads, D] may be of another length than the queries (cross attention), if not causal.
@@ -298,6 +301,7 @@ struct AttentionOptions {
   // Dropout of the probabilities, keyed as dropout() is; on a GPU it keeps cuDNN's kernels from use.
   double drop_probability = 0;
   uint64_t drop_site = 0;
+  double score_cap = 0;  // if > 0: scores s are score_cap * tanh(s / score_cap); likewise
 };
 Tensor attention(const Tensor& qkv, int64_t heads, CallSite place = CallSite::current());
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {},

@@ -133,6 +133,17 @@ Tensor unary(PointwiseOp forward, const Tensor& x, CallSite place) {
       });
 }
 
+Tensor soft_cap(const Tensor& x, double cap, CallSite place) {
+  const TraceOp op("soft_cap");
+  check(cap > 0, "soft_cap: cap ", cap);
+  const Tensor y = apply(PointwiseOp::kSoftCap, x, cap, 1 / cap);
+  return result_of("soft_cap", place, y, {&x}, [y = Saved(y), cap](const Tensor& g, Gradients& grads) {
+    const Tensor dx = like(g);
+    raw::pointwise(PointwiseOp::kSoftCapBackward, {dx}, {g, y.get("soft_cap")}, cap, 1 / cap);
+    grads.add(0, dx);
+  });
+}
+
 Tensor silu_mul(const Tensor& a, const Tensor& b, CallSite place) {
   const TraceOp op("silu_mul");
   check(a.shape() == b.shape(), "silu_mul: ", a, " and ", b, " (of equal shapes)");

@@ -20,13 +20,14 @@ Tensor rotated(RotaryArgs a, const Tensor& starts, const Tensor& x, bool back) {
 Tensor rotary(const Tensor& x, const std::vector<double>& frequencies, const Tensor& starts, CallSite place) {
   const TraceOp op("rotary");
   const auto pairs = static_cast<int64_t>(frequencies.size());
-  check(x.rank() == 4 && x.dim(3) == 2 * pairs && pairs <= RotaryArgs::kMostPairs, "rotary: ", x, " by ", pairs,
-        " frequencies; it takes [batch, time, heads, 2 * frequencies], at most ", RotaryArgs::kMostPairs,
-        " frequencies");
+  check(x.rank() == 4 && x.dim(3) % 2 == 0 && x.dim(3) >= 2 * pairs && x.dim(3) <= 2 * RotaryArgs::kMostPairs,
+        "rotary: ", x, " by ", pairs,
+        " frequencies; it takes [batch, time, heads, dim], dim even, at least 2 * frequencies and at most ",
+        2 * RotaryArgs::kMostPairs);
   check(!starts || (starts.dtype() == DType::kInt32 && starts.shape() == Shape{x.dim(0)}), "rotary: starts ", starts,
         " for ", x, "; they are int32 [batch]");
   RotaryArgs a;
-  a.batch = x.dim(0), a.time = x.dim(1), a.heads = x.dim(2), a.dim = x.dim(3);
+  a.batch = x.dim(0), a.time = x.dim(1), a.heads = x.dim(2), a.dim = x.dim(3), a.pairs = pairs;
   std::copy(frequencies.begin(), frequencies.end(), a.frequencies);
   return result_of("rotary", place, rotated(a, starts, x, false), {&x},
                    [a, starts](const Tensor& g, Gradients& grads) { grads.add(0, rotated(a, starts, g, true)); });

@@ -156,13 +156,14 @@ void for_logits(const Tensor& rows, const Tensor& weight, int64_t rows_at_once, 
 
 // The losses of rows, or with `summed` their sum.
 Tensor linear_losses(const char* name, const Tensor& x, const Tensor& weight, const Tensor& target,
-                     int64_t rows_at_once, int64_t ignored, double label_smoothing, bool summed, CallSite place) {
+                     int64_t rows_at_once, int64_t ignored, double label_smoothing, double logit_cap, bool summed,
+                     CallSite place) {
   const TraceOp op(name);
   check(x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1) && target.dtype() == DType::kInt32 &&
             target.is_contiguous() && target.numel() * x.dim(-1) == x.numel(),
         name, ": ", x, " with weight ", weight, " and targets ", target, " (int32, one a row)");
-  check(rows_at_once > 0 && label_smoothing >= 0 && label_smoothing <= 1, name, ": ", rows_at_once,
-        " rows at a time, label smoothing ", label_smoothing);
+  check(rows_at_once > 0 && label_smoothing >= 0 && label_smoothing <= 1 && logit_cap >= 0, name, ": ", rows_at_once,
+        " rows at a time, label smoothing ", label_smoothing, ", cap of logits ", logit_cap);
   const Tensor rows = raw::contiguous(x.detach()).reshape({-1, weight.dim(1)}), targets = target.flatten();
   const int64_t n = rows.dim(0), classes = weight.dim(0);
   raw::check_indices(target, classes, IndexCheckArgs::Use::kTarget, ignored);
@@ -173,7 +174,11 @@ Tensor linear_losses(const char* name, const Tensor& x, const Tensor& weight, co
   common.cols = classes;
   common.ignored_target = ignored;
   common.label_smoothing = label_smoothing;
+  const auto capped = [logit_cap](const Tensor& logits) {
+    if (logit_cap > 0) raw::pointwise(PointwiseOp::kSoftCap, {logits}, {logits}, logit_cap, 1 / logit_cap);
+  };
   for_logits(rows, weight.detach(), rows_at_once, [&](int64_t begin, int64_t some, const Tensor& logits) {
+    capped(logits);
     using F = CrossEntropyRows;
     RowArgs r = common;
     r.rows = some;
@@ -186,25 +191,30 @@ Tensor linear_losses(const char* name, const Tensor& x, const Tensor& weight, co
   if (summed) losses.add_up();
   return result_of(
       name, place, summed ? losses.total : losses.each.reshape(target.shape()), {&x, &weight},
-      [x = Saved(rows), w = Saved(weight), target = Saved(targets), lse = Saved(lse), common, rows_at_once, name](
-          const Tensor& g, Gradients& grads) {
+      [x = Saved(rows), w = Saved(weight), target = Saved(targets), lse = Saved(lse), common, rows_at_once, name,
+       capped, logit_cap](const Tensor& g, Gradients& grads) {
         const Tensor &rows = x.get(name), &weight = w.get(name), &targets = target.get(name), &sums = lse.get(name);
         bool accumulate_dx = false, accumulate_dw = false;
         const Tensor dx = grads.wanted(0) ? grads.target(0, accumulate_dx) : Tensor(),
                      dw = grads.wanted(1) ? grads.target(1, accumulate_dw) : Tensor();
         const Tensor dx_rows = dx ? dx.reshape(rows.shape()) : dx;
         const Tensor each = raw::contiguous(g).flatten();
-        for_logits(rows, weight, rows_at_once, [&](int64_t begin, int64_t some, const Tensor& logits) {
+        Tensor memory;  // of the gradients of logits that are read again
+        for_logits(rows, weight, rows_at_once, [&](int64_t begin, int64_t some, const Tensor& y) {
+          capped(y);
+          if (logit_cap > 0 && !memory) memory = Tensor::empty(y.shape(), y.dtype());
+          const Tensor logits = memory ? memory.slice(0, 0, some) : y;
           using B = CrossEntropyBackwardRows;
           const int64_t end = begin + some;
           RowArgs b = common;
           b.rows = some;
-          b[B::kLogits] = raw::rows_of(logits, b.cols);
+          b[B::kLogits] = raw::rows_of(y, b.cols);
           b[B::kTarget] = raw::one_per_row(targets.slice(0, begin, end));
           b[B::kLse] = raw::one_per_row(sums.slice(0, begin, end));
           b[B::kG] = raw::one_per_row(each.numel() == 1 ? each : each.slice(0, begin, end));
           b[B::kDlogits] = raw::write_rows(logits, b.cols);
           raw::row(RowOp::kCrossEntropyBackward, b);
+          if (memory) raw::pointwise(PointwiseOp::kSoftCapBackward, {logits}, {logits, y}, logit_cap, 1 / logit_cap);
           if (dw) raw::gemm(dw, logits.transpose(0, 1), rows.slice(0, begin, end), {}, accumulate_dw || begin > 0);
           if (dx) raw::gemm(dx_rows.slice(0, begin, end), logits, weight, {}, accumulate_dx);
         });
@@ -214,13 +224,14 @@ Tensor linear_losses(const char* name, const Tensor& x, const Tensor& weight, co
 }  // namespace
 
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t rows_at_once,
-                            int64_t ignored, double label_smoothing, CallSite place) {
-  return linear_losses("linear_cross_entropy", x, weight, target, rows_at_once, ignored, label_smoothing, true, place);
+                            int64_t ignored, double label_smoothing, double logit_cap, CallSite place) {
+  return linear_losses("linear_cross_entropy", x, weight, target, rows_at_once, ignored, label_smoothing, logit_cap,
+                       true, place);
 }
 
 Tensor linear_token_losses(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t rows_at_once,
-                           int64_t ignored, CallSite place) {
-  return linear_losses("linear_token_losses", x, weight, target, rows_at_once, ignored, 0, false, place);
+                           int64_t ignored, double logit_cap, CallSite place) {
+  return linear_losses("linear_token_losses", x, weight, target, rows_at_once, ignored, 0, logit_cap, false, place);
 }
 
 }  // namespace lockstep

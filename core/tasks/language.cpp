@@ -36,7 +36,8 @@ class Language : public LabelTask {
     auto* transformer = context().loss_rows > 0 ? dynamic_cast<TokenTransformer*>(&model()) : nullptr;
     if (!transformer || !model().training() || !transformer->head()) return LabelTask::loss(batch, phase);
     return transformer->with_features(batch, [&](const Tensor& features, const Tensor& head) {
-      return linear_cross_entropy(features, head, batch[kLabels], context().loss_rows, kIgnoreIndex, smoothing());
+      return linear_cross_entropy(features, head, batch[kLabels], context().loss_rows, kIgnoreIndex, smoothing(),
+                                  transformer->logit_cap());
     });
   }
 };

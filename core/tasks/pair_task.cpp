@@ -44,7 +44,8 @@ Tensor PairTask::losses_of_tokens(const Batch& batch) {
   if (!transformer || !model().training() || !transformer->head())
     return token_losses(model().output_of(batch), batch[kNextTokens]);
   return transformer->with_features(batch, [&](const Tensor& features, const Tensor& head) {
-    return linear_token_losses(features, head, batch[kNextTokens], context_.loss_rows);
+    return linear_token_losses(features, head, batch[kNextTokens], context_.loss_rows, kIgnoreIndex,
+                               transformer->logit_cap());
   });
 }
 

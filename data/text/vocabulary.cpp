@@ -100,14 +100,26 @@ Vocabulary Vocabulary::word_pieces(std::shared_ptr<const WordPieces> words) {
   return v;
 }
 
+const Surround* Vocabulary::around() const {
+  return words_ ? &words_->tables().around : pairs_ ? &pairs_->tables().around : nullptr;
+}
 std::span<const int32_t> Vocabulary::record_begin() const {
-  return words_ ? words_->tables().before : std::span<const int32_t>();
+  return around() ? std::span<const int32_t>(around()->before) : std::span<const int32_t>();
 }
 std::span<const int32_t> Vocabulary::record_end() const {
-  return words_ ? words_->tables().after : std::span<const int32_t>();
+  return around() ? std::span<const int32_t>(around()->after) : std::span<const int32_t>();
 }
-int32_t Vocabulary::mask() const { return words_ ? words_->mask() : -1; }
-bool Vocabulary::is_never_hidden(int32_t id) const { return words_ && words_->is_special(id); }
+int32_t Vocabulary::mask() const {
+  if (words_) return words_->mask();
+  return pairs_ && !pairs_->tables().around.empty() ? special("<mask>") : -1;
+}
+bool Vocabulary::is_never_hidden(int32_t id) const {
+  if (words_) return words_->is_special(id);
+  if (!pairs_) return false;
+  const std::vector<AddedToken>& added = pairs_->tables().added;
+  const auto at = std::lower_bound(added.begin(), added.end(), id, [](auto& a, int32_t i) { return a.id < i; });
+  return at != added.end() && at->id == id && at->special;
+}
 
 int32_t Vocabulary::special(std::string_view text) const {
   if (words_) return words_->special(text);

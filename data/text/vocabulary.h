@@ -13,6 +13,7 @@
 namespace lockstep {
 
 class BytePairs;
+struct Surround;  // data/text/tokenizer/bpe_tables.h
 class PieceModel;
 class WordPieces;
 struct ChatSource;
@@ -41,10 +42,12 @@ class Vocabulary {
   // The chat template that goes with it (data/text/chat_template.h); null: none is known. It changes no token.
   const ChatSource* chat() const { return chat_.get(); }
   void set_chat(std::shared_ptr<const ChatSource> chat) { chat_ = std::move(chat); }
-  // Of WordPiece: what a record begins and ends with, the token that hides others, and those that are never hidden.
+  // Of an encoder's tokenizer: what a record begins and ends with, the token that hides others, and those that are
+  // never hidden.
   std::span<const int32_t> record_begin() const;
   std::span<const int32_t> record_end() const;
-  int32_t mask() const;  // -1: there is none
+  const Surround* around() const;  // both; null where there is no such tokenizer
+  int32_t mask() const;            // -1: there is none
   bool is_never_hidden(int32_t id) const;
   int32_t special(std::string_view text) const;    // the added token or control piece; -1 if there is none
   std::vector<std::string> special_texts() const;  // of those that texts hold as text unless they are asked for

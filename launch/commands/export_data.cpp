@@ -35,6 +35,20 @@ void add_pieces(const Checkpoint& c, const PieceModel& pieces, HfExport& out) {
 
 void add_pairs(const Checkpoint& c, const BytePairs& pairs, HfExport& out) {
   JsonObject config{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"model_max_length", c.info.input[0]}};
+  const Surround& around = pairs.tables().around;
+  if (!around.empty()) {  // an encoder's
+    const auto text = [&](int32_t id) { return pairs.tables().tokens[static_cast<size_t>(id)]; };
+    config.front().second = std::string("RobertaTokenizer");
+    config.emplace_back("add_prefix_space", pairs.tables().prefix_space);
+    for (const char* key : {"bos_token", "cls_token"}) config.emplace_back(key, text(around.before.front()));
+    for (const char* key : {"eos_token", "sep_token"}) config.emplace_back(key, text(around.after.back()));
+    for (const auto& [key, token] :
+         {std::pair("pad_token", "<pad>"), std::pair("unk_token", "<unk>"), std::pair("mask_token", "<mask>")})
+      if (pairs.added(token)) config.emplace_back(key, token);
+    out.files = {{"tokenizer.json", tokenizer_json(pairs.tables())},
+                 {"tokenizer_config.json", json_line(config) + "\n"}};
+    return;
+  }
   const std::string end = "<|endoftext|>";
   const AddedToken* token = pairs.added(end);
   if (token) config.emplace_back("eos_token", end);

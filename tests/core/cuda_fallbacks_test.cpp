@@ -77,6 +77,7 @@ TEST(TiledAttention, KeysDocumentsAndDropoutAgreeWithTheCpu) {
     std::vector<int32_t> lengths = {};
     int64_t window = 0;
     std::vector<int32_t> starts = {};
+    double cap = 0;
   };
   std::vector<int32_t> documents;
   for (int32_t i = 0; i < 140; ++i) documents.push_back(i % 70 < 3 ? 7 : i / 11);  // 7: in pieces
@@ -86,7 +87,8 @@ TEST(TiledAttention, KeysDocumentsAndDropoutAgreeWithTheCpu) {
         Case{70, 70, 2, 1, false, true}, Case{70, 70, 2, 2, true, true}, Case{70, 70, 4, 2, true, false, 0.2},
         Case{70, 70, 2, 2, true, true, 0.5}, Case{34, 67, 2, 1, false, false, 0.3, {1, 66}},
         Case{70, 70, 2, 1, true, true, 0.3, {}, 20}, Case{1, 70, 2, 1, true, false, 0, {}, 0, {0, 69}},
-        Case{35, 100, 4, 2, true, false, 0, {}, 0, {64, 7}}, Case{35, 100, 2, 2, true, false, 0, {}, 20, {65, 40}}})
+        Case{35, 100, 4, 2, true, false, 0, {}, 0, {64, 7}}, Case{35, 100, 2, 2, true, false, 0, {}, 20, {65, 40}},
+        Case{70, 70, 4, 2, true, true, 0.2, {}, 20, {}, 0.7}, Case{35, 100, 2, 2, true, false, 0, {}, 0, {64, 7}, 2}})
     for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat64}) {
       SCOPED_TRACE(str(c.time, " queries, ", c.keys, " keys, dropout ", c.drop, " in ", dtype));
       AttentionArgs a;
@@ -95,6 +97,7 @@ TEST(TiledAttention, KeysDocumentsAndDropoutAgreeWithTheCpu) {
       if (!c.lengths.empty()) a.lengths = c.lengths.data();
       if (!c.starts.empty()) a.starts = c.starts.data();
       if (c.documents) a.documents = documents.data();
+      a.score_cap = c.cap;
       a.drop_probability = c.drop, a.seed = 1, a.step = 2, a.site = 3, a.samples = samples.data();
       ThreadPool cpu(1);
       const Attended expected = attend(cpu, kernels().attention, kernels().attention_backward, a, 1);

@@ -323,7 +323,8 @@ TEST(CudaRows, RotaryHasTheBitsOfTheCpu) {
           a.x = x.read(), a.y = y.write();
           const std::vector<int32_t> starts{3, 41};
           if (dim == 6) a.starts = starts.data();
-          for (int i = 0; i < dim / 2; ++i) a.frequencies[i] = std::pow(500.0, -2.0 * i / dim);
+          a.pairs = dim == 64 ? 12 : dim / 2;
+          for (int i = 0; i < a.pairs; ++i) a.frequencies[i] = std::pow(500.0, -2.0 * i / dim);
           table.rotary(where, a);
           return Values{y.to_vector()};
         });

@@ -164,10 +164,12 @@ TEST(Levels, Attention) {
     int64_t window;
     bool documents;
     double dropped;
+    double cap = 0;
   };
   for (const Case& c : {Case{"causal", DType::kFloat32, 0, false, 0}, Case{"window", DType::kFloat32, 13, false, 0},
                         Case{"documents", DType::kFloat32, 0, true, 0}, Case{"dropout", DType::kFloat32, 0, false, 0.2},
-                        Case{"fp64", DType::kFloat64, 13, false, 0}, Case{"bf16", DType::kBFloat16, 0, false, 0}}) {
+                        Case{"fp64", DType::kFloat64, 13, false, 0}, Case{"capped", DType::kFloat32, 13, false, 0, 1.5},
+                        Case{"bf16", DType::kBFloat16, 0, false, 0}}) {
     SCOPED_TRACE(c.name);
     constexpr int64_t kTime = 100, kHeads = 2, kDim = 24;
     const Tensor qkv = random_tensor({2, kTime, 3 * kHeads * kDim}, 1, -1, 1, c.dtype),
@@ -183,6 +185,7 @@ TEST(Levels, Attention) {
       a.batch = 2, a.time = kTime, a.heads = a.kv_heads = kHeads, a.dim = kDim, a.scale = 0.2, a.causal = true;
       a.dtype = c.dtype, a.window = c.window;
       if (c.documents) a.documents = documents.data();
+      a.score_cap = c.cap;
       a.drop_probability = c.dropped, a.seed = 3, a.samples = samples.data();
       a.unpack(const_cast<void*>(qkv.read()), dqkv.write());
       a.y = y.write(), a.dy = const_cast<void*>(dy.read()), a.lse = lse.write();

@@ -349,19 +349,19 @@ TEST(Rope, YarnKeepsPairsThatTurnOften) {
                              0.014058532193303108,
                              0.007905694656074047,
                              0.004445698577910662};
-  const std::vector<double> got = rope_frequencies(yarn, 16);
+  const std::vector<double> got = rope_frequencies(yarn, 16, 0);
   for (size_t i = 0; i < 8; ++i) EXPECT_NEAR(got[i], expected[i], 1e-7 * expected[i]) << i;
   EXPECT_NEAR(rope_score_scale(yarn), 1.138629436111989 * 1.138629436111989, 1e-12);
   EXPECT_EQ(rope_score_scale({.scaling = RopeScaling::kLlama3}), 1);
 }
 
 TEST(Llama, FrequenciesFollowTheirScaling) {
-  const std::vector<double> plain = rope_frequencies({.theta = 500000}, 128);
+  const std::vector<double> plain = rope_frequencies({.theta = 500000}, 128, 0);
   ASSERT_EQ(plain.size(), 64u);
   EXPECT_EQ(plain[0], 1);
   EXPECT_NEAR(plain[32], 1 / std::sqrt(500000.0), 1e-16);
-  const auto linear = rope_frequencies({.theta = 500000, .scaling = RopeScaling::kLinear, .factor = 4}, 128);
-  const auto llama3 = rope_frequencies({.theta = 500000, .scaling = RopeScaling::kLlama3, .factor = 8}, 128);
+  const auto linear = rope_frequencies({.theta = 500000, .scaling = RopeScaling::kLinear, .factor = 4}, 128, 0);
+  const auto llama3 = rope_frequencies({.theta = 500000, .scaling = RopeScaling::kLlama3, .factor = 8}, 128, 0);
   int kept = 0, between = 0, divided = 0;
   for (size_t i = 0; i < 64; ++i) {
     EXPECT_EQ(linear[i], plain[i] / 4);

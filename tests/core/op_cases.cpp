@@ -138,6 +138,11 @@ std::vector<OpCase> op_cases() {
                {r({2, 35, 6}, 1, -1, 1), r({11, 6}, 2, -1, 1), indices(many_targets, {2, 35})},
                1e-6,
                3});
+  c.push_back({"linear_cross_entropy_capped",
+               [](const Inputs& x) { return linear_cross_entropy(x[0], x[1], x[2], 64, kIgnoreIndex, 0.1, 1.5); },
+               {r({2, 35, 6}, 1, -1, 1), r({11, 6}, 2, -1, 1), indices(many_targets, {2, 35})},
+               1e-6,
+               3});
   c.push_back({"token_losses",
                [](const Inputs& x) {
                  const Tensor each = token_losses(x[0], x[1]);
@@ -344,6 +349,14 @@ std::vector<OpCase> op_cases() {
                      {r({2, 5, 3, 6}, 1)},
                      1e-6,
                      2}));
+  c.push_back(exact({"rotary_part",
+                     [](const Inputs& x) {
+                       return rotary(x[0], {1, 0.3}, indices({3, 0}, {2}));
+                     },
+                     {r({2, 5, 3, 8}, 1)},
+                     1e-6,
+                     2}));
+  c.push_back(exact({"soft_cap", [](const Inputs& x) { return soft_cap(x[0], 2.5); }, {r({3, 7}, 1, -6, 6)}}));
   c.push_back(exact({"embedding",
                      [](const Inputs& x) { return embedding(x[0], x[1]); },
                      {r({6, 5}, 1), indices({1, 5, 1, 0, 2, 1}, {2, 3})},
@@ -431,6 +444,7 @@ std::vector<OpCase> op_cases() {
     bool causal = false;
     double drop = 0;
     std::vector<int32_t> lengths = {}, documents = {};
+    double cap = 0;
   };
   const std::vector<int32_t> documents{0, 0, 1, 1, 1, 2, 2, 2, 2, 5, 5, 4, 4, 4, 4, 4, 4, 5};  // 5: in two pieces
   for (const Masks& m :
@@ -438,11 +452,14 @@ std::vector<OpCase> op_cases() {
         Masks{"attention_cross_tiles", 3, 70}, Masks{"attention_documents", 9, 9, false, 0, {}, documents},
         Masks{"attention_causal_documents", 9, 9, true, 0, {}, documents}, Masks{"attention_dropout", 9, 9, true, 0.3},
         Masks{"attention_dropout_tiles", 70, 70, false, 0.3, {67, 70}},
-        Masks{"attention_cross_dropout", 4, 7, false, 0.3}})
+        Masks{"attention_cross_dropout", 4, 7, false, 0.3}, Masks{"attention_capped", 9, 9, true, 0, {}, {}, 1.5},
+        Masks{"attention_capped_tiles", 70, 70, true, 0.3, {}, {}, 0.8},
+        Masks{"attention_capped_documents", 9, 9, false, 0, {}, documents, 2}})
     c.push_back({m.name,
                  [m](const Inputs& x) {
                    WithRandom with({1, 2, std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{5, 9})});
-                   AttentionOptions o{.causal = m.causal, .drop_probability = m.drop, .drop_site = 11};
+                   AttentionOptions o{
+                       .causal = m.causal, .drop_probability = m.drop, .drop_site = 11, .score_cap = m.cap};
                    if (!m.lengths.empty()) o.lengths = indices(m.lengths, {2});
                    if (!m.documents.empty()) o.documents = indices(m.documents, {2, m.time});
                    return attention(x[0], x[1], x[2], o);

@@ -243,6 +243,35 @@ TEST(TokenizerTest, SpecialTokensAreTextUnlessAskedFor) {
   EXPECT_EQ(decode(*pairs, {256, 257, 258}), "<e><e>><tool>");
 }
 
+// What RoBERTa's files put around a text, and hide tokens by; what decoders put in front of one is left to others.
+TEST(TokenizerTest, AnEncodersTokensStandAroundRecords) {
+  const std::string added = R"({"id":256,"content":"<s>","special":true},{"id":257,"content":"</s>","special":true},)"
+                            R"({"id":258,"content":"<mask>","special":true,"lstrip":true})";
+  const auto with = [&](const std::string& post) {
+    return parse_tokenizer_json(str("{\"post_processor\":", post, ",", small_json("", "", added).substr(1)), "t.json");
+  };
+  const auto pairs = with(R"({"type":"RobertaProcessing","sep":["</s>",257],"cls":["<s>",256],"trim_offsets":true})");
+  const auto again = parse_tokenizer_json(pairs->json(), "written");
+  EXPECT_TRUE(again->tables() == pairs->tables());
+  const Vocabulary v = Vocabulary::byte_pairs(pairs);
+  EXPECT_EQ(std::vector<int32_t>(v.record_begin().begin(), v.record_begin().end()), std::vector<int32_t>{256});
+  EXPECT_EQ(std::vector<int32_t>(v.record_end().begin(), v.record_end().end()), std::vector<int32_t>{257});
+  EXPECT_EQ(v.mask(), 258);
+  EXPECT_TRUE(v.is_never_hidden(256) && v.is_never_hidden(258) && !v.is_never_hidden(255));
+  const std::string sequence = R"({"type":"Sequence","processors":[{"type":"ByteLevel"},{"type":"TemplateProcessing","single":)"
+                               R"([{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}},)"
+                               R"({"SpecialToken":{"id":"</s>","type_id":0}}],"pair":[],"special_tokens":)"
+                               R"({"<s>":{"id":"<s>","ids":[256]},"</s>":{"id":"</s>","ids":[257]}}}]})";
+  EXPECT_TRUE(with(sequence)->tables() == pairs->tables());
+  const auto begins = with(R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},)"
+                           R"({"Sequence":{"id":"A","type_id":0}}],"special_tokens":{"<s>":{"id":"<s>","ids":[256]}}})");
+  EXPECT_TRUE(begins->tables().around.empty());
+  EXPECT_EQ(Vocabulary::byte_pairs(begins).mask(), -1);
+  EXPECT_EQ(first_difference(*begins, *pairs), "the tokens are the same, but what a text is put between differs");
+  expect_error(ExitCode::kBadData, {"t.json", "post-processor with an id that is none"},
+               [&] { with(R"({"type":"BertProcessing","sep":["</s>",999],"cls":["<s>",256]})"); });
+}
+
 TEST(TokenizerTest, WrongFilesAreNamed) {
   const auto refuse = [](const std::string& json, std::initializer_list<std::string> parts) {
     expect_error(ExitCode::kBadData, parts, [&] { parse_tokenizer_json(json, "t.json"); });

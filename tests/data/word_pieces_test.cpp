@@ -147,7 +147,7 @@ TEST_F(WordPiecesTest, WhatIsNotSupportedIsNamed) {
   };
   refused("\"BertPreTokenizer\"", "\"Whitespace\"", "pre-tokenizer 'Whitespace'");
   refused("\"BertNormalizer\"", "\"NFKC\"", "normalizer 'NFKC'");
-  refused("\"BertProcessing\"", "\"RobertaProcessing\"", "post-processor 'RobertaProcessing'");
+  refused("\"BertProcessing\"", "\"XlnetProcessing\"", "post-processor 'XlnetProcessing'");
   refused("\"single_word\":false", "\"single_word\":true", "single_word");
   refused("\"[UNK]\":1", "\"[UNX]\":1", "the added token '[UNK]' has the id 1, and the vocabulary says otherwise");
   refused("\"max_input_chars_per_word\":100", "\"max_input_chars_per_word\":0", "max_input_chars_per_word: 0");

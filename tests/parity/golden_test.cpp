@@ -131,7 +131,7 @@ std::vector<OpGolden> op_list() {
           {"causal_attention_tiles", [](const Inputs& x) { return causal_attention(x[0], 1); }, 1e-5},
           {"rms_norm", [](const Inputs& x) { return rms_norm(x[0], x[1]); }, 5e-6},
           {"silu_mul", [](const Inputs& x) { return silu_mul(x[0], x[1]); }, 4e-6},
-          {"rotary", [](const Inputs& x) { return rotary(x[0], rope_frequencies({}, 8)); }},
+          {"rotary", [](const Inputs& x) { return rotary(x[0], rope_frequencies({}, 8, 0)); }},
           {"attention_grouped", [](const Inputs& x) { return causal_attention(x[0], x[1], x[2]); }, 1e-5},
           {"attention_window", [](const Inputs& x) { return causal_attention(x[0], x[1], x[2], 9); }, 1e-5},
           {"functions",

@@ -260,11 +260,20 @@ TEST(HfFolder, WhatTransformersCannotHoldIsNotWritten) {
   refused(o, "model.window, or model.heads that do not divide model.width, with model.proj_bias");
   o = {.heads = 4, .width = 40, .rope = {.scaling = RopeScaling::kLinear}};
   o.fused = true;
-  refused(o, "model.fused with model.rope_scaling");
-  const auto refused_gemma = [](double scale, int64_t heads, RopeScaling scaling, const char* what) {
+  refused(o, "model.fused with another model.rope_scaling than longrope");
+  o = {.heads = 4, .width = 40};
+  o.rope_width = 4;
+  refused(o, "model.rope_width without model.fused");
+  o = {.heads = 4, .width = 40};
+  o.norm = NormForm::kLayer;
+  expect_error(ExitCode::kBadData, {"model.norm: layer: of transformers' architectures gpt_neox has this alone"}, [&] {
+    hf_export_of("llama", fields(o), {{16}, 29});
+  });
+  const auto refused_gemma = [](double scale, int64_t heads, RopeScaling scaling, const char* what, double cap = 0) {
     LlamaOptions g{.heads = heads, .width = 40, .head_width = 8, .window = 8, .vocabulary = 29};
     g.qk_norm = g.norms_from_one = g.scaled_embedding = true;
     g.norms = BranchNorm::kBoth, g.gate = GateForm::kGelu, g.attention_scale = scale, g.rope.scaling = scaling;
+    g.score_cap = cap;
     if (!what) return (void)hf_export_of("llama", fields(g), {{16}, 29});
     expect_error(ExitCode::kBadData, {what}, [&] { hf_export_of("llama", fields(g), {{16}, 29}); });
   };
@@ -272,6 +281,7 @@ TEST(HfFolder, WhatTransformersCannotHoldIsNotWritten) {
   refused_gemma(0.3, 4, RopeScaling::kNone, "model.attention_scale: 0.3");
   refused_gemma(0.25, 3, RopeScaling::kNone, "model.heads: 3 does not divide model.width: 40");
   refused_gemma(0.25, 4, RopeScaling::kLinear, "model.rope_scaling in layers with a window");
+  refused_gemma(0.25, 4, RopeScaling::kNone, "model.score_cap and model.logit_cap", 50);
 }
 
 TEST(HfFolder, AKeyThatContradictsItIsRefused) {
@@ -382,10 +392,9 @@ TEST(HfConfig, WhatIsNotSupportedIsRefusedByName) {
   };
   for (const char* text : {"", "[]", "{", "{\"model_type\":1}", "{\"model_type\":null}"})
     expect_error(ExitCode::kBadData, {"DIR/config.json"}, [&] { hf_model_of_config(text, "DIR/config.json"); });
-  refused(
-      "gpt2", "\"model_type\": \"gpt2\"", "\"model_type\": \"mamba\"",
-      "mamba is not supported; these are: gpt2, llama, mistral, qwen2, qwen3, olmo2, smollm3, phi3, gemma3_text, bert, "
-      "distilbert, vit, resnet");
+  refused("gpt2", "\"model_type\": \"gpt2\"", "\"model_type\": \"mamba\"",
+          "mamba is not supported; these are: gpt2, llama, mistral, qwen2, qwen3, olmo2, smollm3, phi3, gemma2, "
+          "gemma3_text, gpt_neox, bert, distilbert, roberta, vit, resnet");
   refused("gpt2", "gelu_new", "relu", "activation_function: relu");
   refused("gpt2", "\"n_inner\": null", "\"n_inner\": 63", "n_inner");
   refused("gpt2", "\"n_layer\": 2", "\"n_layer\": 1001", "model.layers: 1001");
@@ -405,8 +414,21 @@ TEST(HfConfig, WhatIsNotSupportedIsRefusedByName) {
   refused("qwen3", "\"hidden_act\"", "\"mlp_bias\": true, \"hidden_act\"", "mlp_bias: true");
   refused("smollm3", "    1,\n    1,", "    0,\n    1,", "no_rope_layers");
   refused("smollm3", "\"full_attention\",", "\"sliding_attention\",", "layer_types");
-  refused("phi3", "\"rope_type\": \"default\"", "\"rope_type\": \"longrope\"", "rope_parameters.rope_type: longrope");
-  refused("phi3", "\"partial_rotary_factor\": 1.0", "\"partial_rotary_factor\": 0.75", "partial_rotary_factor");
+  refused("phi3", "\"rope_type\": \"default\"", "\"rope_type\": \"linear\"", "rope_parameters.rope_type: linear");
+  refused("phi3", "\"rope_type\": \"default\"", "\"rope_type\": \"longrope\", \"short_factor\": [1.0, 2.0]",
+          "rope_parameters.short_factor has 2 numbers for the 1 pairs");
+  refused("phi3", "\"rope_type\": \"default\"", "\"rope_type\": \"su\", \"short_factor\": [\"one\"]",
+          "rope_parameters.short_factor holds what is no number");
+  refused("phi3", "\"partial_rotary_factor\": 1.0", "\"partial_rotary_factor\": 0.75",
+          "rope_parameters.partial_rotary_factor turns 1 features of a head of 2");
+  refused("gemma2", "\"attn_logit_softcapping\": 2.0", "\"attn_logit_softcapping\": 0.0", "attn_logit_softcapping");
+  refused("gemma2", "\"sliding_attention\"\n", "\"full_attention\"\n", "layer_types");
+  refused("neox", "\"hidden_act\": \"gelu\"", "\"hidden_act\": \"relu\"", "hidden_act: relu");
+  refused("neox", "\"partial_rotary_factor\": 0.25", "\"partial_rotary_factor\": 0.1",
+          "rope_parameters turns 0 features");
+  refused("neox", "\"num_attention_heads\": 4", "\"num_attention_heads\": 5", "num_attention_heads must divide");
+  refused("roberta", "\"pad_token_id\": 1", "\"pad_token_id\": null", "pad_token_id is null");
+  refused("roberta", "\"pad_token_id\": 1", "\"pad_token_id\": 30", "max_position_embeddings leaves no position");
   refused("mistral", "\"hidden_act\"", "\"layer_types\": [\"full_attention\", \"full_attention\"], \"hidden_act\"",
           "layer_types");
   refused("llama3", "\"hidden_act\"", "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2.0}, \"hidden_act\"",

@@ -24,7 +24,10 @@ LLAMA3_ROPE = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_fre
                    original_max_position_embeddings=8)
 BERT = dict(vocab_size=29, hidden_size=16, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
             max_position_embeddings=24, pad_token_id=None)
+ROBERTA = dict(BERT, pad_token_id=1, bos_token_id=None, eos_token_id=None)
 DISTIL = dict(vocab_size=29, dim=16, hidden_dim=64, n_layers=2, n_heads=4, max_position_embeddings=24, pad_token_id=None)
+NEOX = dict(vocab_size=29, hidden_size=32, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=24,
+            bos_token_id=None, eos_token_id=None)
 VIT = dict(hidden_size=16, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, image_size=8, patch_size=4,
            num_channels=3, num_labels=5)
 RESNET = dict(num_channels=3, embedding_size=2, num_labels=5)
@@ -78,6 +81,31 @@ CASES = {
                            bos_token_id=None, eos_token_id=None,
                            rope_parameters=dict(full_attention=dict(rope_type="linear", factor=4.0, rope_theta=1e5),
                                                 sliding_attention=dict(rope_type="default", rope_theta=1e3))), None),
+    "gemma2": ("Gemma2ForCausalLM", "Gemma2Config",
+               dict(SMALL, num_hidden_layers=3, head_dim=6, query_pre_attn_scalar=8, sliding_window=5, attn_logit_softcapping=2.0,
+                    final_logit_softcapping=3.0, pad_token_id=None, bos_token_id=None, eos_token_id=None, **rope(10000.0)), "bfloat16"),
+    "gemma2_full": ("Gemma2ForCausalLM", "Gemma2Config",
+                    dict(LLAMA, head_dim=8, query_pre_attn_scalar=16, sliding_window=4, attn_logit_softcapping=None, attention_bias=True,
+                         final_logit_softcapping=1.5, tie_word_embeddings=False, pad_token_id=None, bos_token_id=None, eos_token_id=None,
+                         **rope(1000.0, rope_type="linear", factor=2.0)), None),
+    "neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig",
+             dict(NEOX, rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25)), "bfloat16"),
+    "neox_sequential": ("GPTNeoXForCausalLM", "GPTNeoXConfig",
+                        dict(NEOX, num_attention_heads=2, hidden_size=24, use_parallel_residual=False, attention_bias=False, hidden_act="gelu_new",
+                             tie_word_embeddings=True, layer_norm_eps=1e-3,
+                             rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=500.0, partial_rotary_factor=1 / 3)), None),
+    "neox_yarn": ("GPTNeoXForCausalLM", "GPTNeoXConfig",
+                  dict(NEOX, rope_parameters=dict(rope_type="yarn", rope_theta=50.0, factor=4.0, original_max_position_embeddings=16,
+                                                  partial_rotary_factor=0.5)), None),
+    "phi3_short": ("Phi3ForCausalLM", "Phi3Config",
+                   dict(LLAMA, max_position_embeddings=64, original_max_position_embeddings=32, sliding_window=None, pad_token_id=None,
+                        bos_token_id=None, eos_token_id=None,
+                        rope_parameters=dict(rope_type="longrope", rope_theta=100.0, short_factor=[1.0, 1.5], long_factor=[1.2, 4.0])), None),
+    "phi3_partial": ("Phi3ForCausalLM", "Phi3Config",
+                     dict(LLAMA, hidden_size=32, max_position_embeddings=64, original_max_position_embeddings=8, tie_word_embeddings=True,
+                          sliding_window=None, pad_token_id=None, bos_token_id=None, eos_token_id=None,
+                          rope_parameters=dict(rope_type="longrope", rope_theta=100.0, partial_rotary_factor=0.75, short_factor=[1.0, 1.1, 1.3],
+                                               long_factor=[1.2, 2.0, 5.0])), None),
     "qwen3_yarn": ("Qwen3ForCausalLM", "Qwen3Config",
                    dict(LLAMA, head_dim=8, max_position_embeddings=64,
                         rope_parameters=dict(rope_type="yarn", rope_theta=100.0, factor=4.0, original_max_position_embeddings=16)), None),
@@ -90,6 +118,9 @@ CASES = {
     "bert_label": ("BertForSequenceClassification", "BertConfig", dict(BERT, num_labels=3), "float16"),
     "distilbert": ("DistilBertForMaskedLM", "DistilBertConfig", DISTIL, "float16"),
     "distilbert_label": ("DistilBertForSequenceClassification", "DistilBertConfig", dict(DISTIL, activation="gelu_new", num_labels=3), None),
+    "roberta": ("RobertaForMaskedLM", "RobertaConfig", ROBERTA, "float16"),
+    "roberta_label": ("RobertaForSequenceClassification", "RobertaConfig",
+                      dict(ROBERTA, num_labels=3, type_vocab_size=1, layer_norm_eps=1e-5, max_position_embeddings=18), None),
     "vit": ("ViTForImageClassification", "ViTConfig", VIT, "bfloat16"),
     "vit_eps": ("ViTForImageClassification", "ViTConfig", dict(VIT, layer_norm_eps=1e-6, hidden_act="gelu_pytorch_tanh"),
                 None),
@@ -110,7 +141,11 @@ def spelled_as_before(path):
         config["rope_local_base_freq"] = parameters["sliding_attention"]["rope_theta"]
         config["rope_scaling"] = parameters["full_attention"] if parameters["full_attention"]["rope_type"] != "default" else None
     elif parameters:
-        config["rope_theta"] = parameters.pop("rope_theta")
+        neox = config["model_type"] == "gpt_neox"
+        config["rotary_emb_base" if neox else "rope_theta"] = parameters.pop("rope_theta")
+        part = parameters.pop("partial_rotary_factor", None)
+        if part is not None:
+            config["rotary_pct" if neox else "partial_rotary_factor"] = part
         config["rope_scaling"] = parameters if parameters["rope_type"] != "default" else None
     if config["model_type"] not in ("smollm3", "gemma3_text"):  # whose windows transformers 4 wrote
         config.pop("layer_types", None)
@@ -138,6 +173,8 @@ def make(folder, model_class, config_class, options, dtype, old):
             given, call = images, dict(pixel_values=images.permute(0, 3, 1, 2))
         else:
             tokens = torch.randint(0, 29, (2, 16))
+            if "Roberta" in model_class:  # which takes this one for padding, wherever it stands
+                tokens[tokens == 1] = 2
             given, call = tokens.float(), dict(input_ids=tokens)
         more = {}
         if "SequenceClassification" in model_class:  # the second text is shorter than the first

@@ -89,7 +89,7 @@ def image_data(config, count, work, lockstep):
 
 
 def their_losses(folder, config, data, steps):
-    images, masked = config.model_type in ("vit", "resnet"), config.model_type in ("bert", "distilbert")
+    images, masked = config.model_type in ("vit", "resnet"), config.model_type in ("bert", "distilbert", "roberta")
     kind = (transformers.AutoModelForImageClassification if images else transformers.AutoModelForMaskedLM if masked
             else transformers.AutoModelForCausalLM)
     model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation=None if images else "eager")
@@ -100,6 +100,8 @@ def their_losses(folder, config, data, steps):
     for name in ("attn_pdrop", "attention_dropout", "resid_pdrop", "embd_pdrop"):
         if hasattr(model.config, name):
             setattr(model.config, name, 0.0)
+    if config.model_type == "roberta":  # whose token 1 learns nothing, while the random data has it
+        model.roberta.embeddings.word_embeddings.padding_idx = None
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR, betas=BETAS, eps=EPS, weight_decay=0)
     out = []
     for step in range(steps):
@@ -107,7 +109,10 @@ def their_losses(folder, config, data, steps):
         if images:
             logits, labels = model(pixel_values=data[0][rows]).logits, data[1][rows]
         elif masked:
-            logits, labels = model(input_ids=data[0][rows]).logits.flatten(0, 1), data[1][rows].flatten()
+            tokens, places = data[0][rows], {}
+            if config.model_type == "roberta":  # which takes one of the random tokens for padding
+                places["position_ids"] = (torch.arange(tokens.shape[1]) + config.pad_token_id + 1).expand(tokens.shape)
+            logits, labels = model(input_ids=tokens, **places).logits.flatten(0, 1), data[1][rows].flatten()
         else:
             logits, labels = model(input_ids=data[rows, :-1]).logits.flatten(0, 1), data[rows, 1:].flatten()
         loss = torch.nn.functional.cross_entropy(logits, labels)
@@ -143,7 +148,7 @@ def main():
         config = transformers.AutoConfig.from_pretrained(folder)
         with tempfile.TemporaryDirectory() as scratch:
             work = pathlib.Path(scratch)
-            make = {"vit": image_data, "resnet": image_data, "bert": masked_data, "distilbert": masked_data}.get(config.model_type, text_data)
+            make = {"vit": image_data, "resnet": image_data, "bert": masked_data, "distilbert": masked_data, "roberta": masked_data}.get(config.model_type, text_data)
             data, options = make(config, args.steps * BATCH, work, lockstep)
             # Batch norm sees a micro-batch at a time: all of the batch, on one rank.
             ranks = 1 if config.model_type == "resnet" else args.ranks

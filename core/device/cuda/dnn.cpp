@@ -490,9 +490,11 @@ constexpr const char* kReasons[] = {"",
                                     "queries that follow cached keys",
                                     "dropout by our random numbers",
                                     "a mask that is too large",
-                                    "this type"};
+                                    "this type",
+                                    "capped scores"};
 int reason_of(const CudaQueue& queue, const AttentionArgs& a) {
   if (!is_narrow(a.dtype)) return 6;
+  if (a.score_cap > 0) return 7;
   if (a.starts) return 3;
   if (a.drop_probability > 0) return 4;
   if (!has_mask(a)) return 0;

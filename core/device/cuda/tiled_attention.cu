@@ -2,6 +2,7 @@
 
 #include "core/device/cuda/launch.h"
 #include "core/kernels/attention_dropout.h"
+#include "core/kernels/score_cap.h"
 #include "core/kernels/stage.h"
 
 namespace lockstep::cuda {
@@ -110,7 +111,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(AttentionArgs a, Tile
   const int dim = static_cast<int>(a.dim), R = tiles.queries, K = tiles.keys, lane = threadIdx.x;
   const int64_t blocks = (a.time + R - 1) / R, item = blockIdx.x / blocks;
   const int64_t q0 = (blocks - 1 - blockIdx.x % blocks) * R;  // those with most keys start first
-  const T scale = static_cast<T>(a.scale);
+  const T scale = scale_of_scores<T>(a);
 
   load_tile(a, query_rows(a, a.q, item), q0, R, m.q, dim + 1);
   for (int i = lane; i < R * dim; i += blockDim.x) m.y[i] = T(0);
@@ -122,8 +123,12 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(AttentionArgs a, Tile
     __syncthreads();
     for (int i = lane; i < R * K; i += blockDim.x) {
       const int r = i / K, j = i % K;
-      m.scores[r * (K + 1) + j] =
-          sees(a, sample, q0 + r, k0 + j) ? dot(m.q + r * (dim + 1), m.k + j * (dim + 1), dim) : T(-INFINITY);
+      T s = T(-INFINITY);
+      if (sees(a, sample, q0 + r, k0 + j)) {
+        s = dot(m.q + r * (dim + 1), m.k + j * (dim + 1), dim);
+        if (a.score_cap > 0) s = ScoreCap<T>(a)(s);
+      }
+      m.scores[r * (K + 1) + j] = s;
     }
     __syncthreads();
     for (int r = lane; r < R; r += blockDim.x) {
@@ -218,22 +223,30 @@ struct BackwardMemory {
   // is past the end.
   __device__ void scores(const AttentionArgs& a, int64_t item, int64_t q0, int64_t k0, Tiles tiles) const {
     const int dim = static_cast<int>(a.dim), K = tiles.keys;
-    const T scale = static_cast<T>(a.scale);
+    const bool capped = a.score_cap > 0;
     for (int i = threadIdx.x; i < tiles.queries * K; i += blockDim.x) {
       const int r = i / K, j = i % K, at = r * (K + 1) + j;
       p[at] = ds[at] = T(0);
       if (!sees(a, item / a.heads, q0 + r, k0 + j)) continue;
       const T s = dot(q + r * (dim + 1), k + j * (dim + 1), dim);
       T dp = dot(dy + r * (dim + 1), v + j * (dim + 1), dim);
-      p[at] = exp_of(fused(s, scale, -lse[r]));
+      T slope = static_cast<T>(a.scale);  // of the score, by the product
+      if (capped) {
+        const ScoreCap<T> cap(a);
+        const T t = cap.tanh_at(s);
+        p[at] = exp_of(fused(t, cap.cap, -lse[r]));
+        slope *= fused(-t, t, T(1));
+      } else {
+        p[at] = exp_of(fused(s, slope, -lse[r]));
+      }
       if (a.drop_probability > 0) {
         const T factor = static_cast<T>(DropFactors(a, item, q0 + r)(k0 + j));
         dp *= factor;
-        ds[at] = p[at] * (dp - delta[r]) * scale;
+        ds[at] = p[at] * (dp - delta[r]) * slope;
         p[at] *= factor;
         continue;
       }
-      ds[at] = p[at] * (dp - delta[r]) * scale;
+      ds[at] = p[at] * (dp - delta[r]) * slope;
     }
   }
 };

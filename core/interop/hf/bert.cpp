@@ -6,8 +6,6 @@
 namespace lockstep {
 namespace {
 
-constexpr double kHfBertEpsilon = 1e-12;  // of our norms
-
 constexpr BertNames kBertNames{.model = "bert",
                                .block = "encoder.layer",
                                .qkv = {"attention.self.query", "attention.self.key", "attention.self.value"},
@@ -20,7 +18,8 @@ constexpr BertNames kBertNames{.model = "bert",
                                .transform = "cls.predictions.transform.dense",
                                .transform_ln = "cls.predictions.transform.LayerNorm",
                                .decoder = "cls.predictions.decoder",
-                               .pooler = "bert.pooler.dense"};
+                               .pooler = "bert.pooler.dense",
+                               .head = "classifier"};
 
 void name_bert(const BertOptions& o, BertHeads heads, HfModel& m) {
   name_bert_tensors(o, heads, kBertNames, m);
@@ -38,8 +37,7 @@ HfModel bert_of(const HfConfig& c) {
   o.segments = c.integer("type_vocab_size", 2);
   o.gelu = gelu_of(c);
   need_four_widths(c, o.width);
-  if (c.number("layer_norm_eps", kHfBertEpsilon) != kHfBertEpsilon)
-    c.refuse("layer_norm_eps", str("other than ", kHfBertEpsilon, " is not supported"));
+  o.norm_eps = c.number("layer_norm_eps", o.norm_eps);
   c.one_of("position_embedding_type", {"absolute"});
   c.need_truth("is_decoder", false);
   c.need_truth("tie_word_embeddings", true);
@@ -70,7 +68,7 @@ HfExport bert_export(const std::vector<Field>& options, const TaskSpec& task) {
       {"num_hidden_layers", o.layers},
       {"num_attention_heads", o.heads},
       {"hidden_act", gelu_text(o.gelu)},
-      {"layer_norm_eps", kHfBertEpsilon},
+      {"layer_norm_eps", o.norm_eps},
       {"hidden_dropout_prob", o.dropout},
       {"attention_probs_dropout_prob", 0.0},
       {"pad_token_id", nullptr},
@@ -106,7 +104,7 @@ void name_bert_tensors(const BertOptions& o, BertHeads heads, const BertNames& n
   }
   if (heads.labels) {
     layers.both("pooler", {names.pooler});
-    layers.both("head", {"classifier"});
+    layers.both("head", {names.head});
   }
   for (size_t i = body; i < m.tensors.size(); ++i) m.tensors[i].head = true;
   m.prefix = str(names.model, ".");  // of the model without a head
@@ -119,12 +117,18 @@ bool is_distilbert(const std::vector<Field>& options) {
   return o.pooler == BertPooler::kRelu;
 }
 
+bool is_roberta(const std::vector<Field>& options) {
+  BertOptions o;
+  copy_options(options, fields(o));
+  return o.first_position > 0;
+}
+
 HfFamily bert_family() {
   return {.types = {"bert"},
           .model = "bert",
           .read = bert_of,
           .write = bert_export,
-          .holds = [](const std::vector<Field>& options) { return !is_distilbert(options); },
+          .holds = [](const std::vector<Field>& options) { return !is_distilbert(options) && !is_roberta(options); },
           .use = HfUse::kLabels,
           .peft = {.keeps_ties = false}};
 }

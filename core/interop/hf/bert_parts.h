@@ -1,4 +1,4 @@
-// What the architectures of our bert share: BERT and DistilBERT. Plain values and functions.
+// What the architectures of our bert share: BERT, DistilBERT and RoBERTa. Plain values and functions.
 #pragma once
 
 #include <vector>
@@ -19,11 +19,12 @@ struct BertNames {
   const char *model, *block;
   const char *qkv[3], *proj, *ln1, *up, *down, *ln2;
   const char *head_bias, *transform, *transform_ln, *decoder;  // of the head for hidden tokens; the decoder is tied
-  const char* pooler;                                          // of the head for labels
+  const char *pooler, *head;                                   // of the head for labels
 };
 void name_bert_tensors(const BertOptions& o, BertHeads heads, const BertNames& names, HfModel& m);
 
-// Whether a model with these options is a DistilBERT.
+// Whether a model with these options is a DistilBERT, or a RoBERTa.
 bool is_distilbert(const std::vector<Field>& options);
+bool is_roberta(const std::vector<Field>& options);
 
 }  // namespace lockstep

@@ -17,7 +17,8 @@ constexpr BertNames kDistilbertNames{.model = "distilbert",
                                      .transform = "vocab_transform",
                                      .transform_ln = "vocab_layer_norm",
                                      .decoder = "vocab_projector",
-                                     .pooler = "pre_classifier"};
+                                     .pooler = "pre_classifier",
+                                     .head = "classifier"};
 
 HfModel distilbert_of(const HfConfig& c) {
   BertOptions o;
@@ -41,6 +42,8 @@ HfExport distilbert_export(const std::vector<Field>& options, const TaskSpec& ta
   BertOptions o;
   copy_options(options, fields(o));
   require(o.segments == 0, ExitCode::kConfig, "model.segments: a DistilBERT (model.pooler: relu) has none");
+  require(o.norm_eps == BertOptions().norm_eps && o.first_position == 0, ExitCode::kBadData,
+          "model.norm_eps and model.first_position: a DistilBERT (model.pooler: relu) of transformers has 1e-12 and 0");
   HfExport out;
   out.model.family = "distilbert";
   const bool labels = task.vocabulary > 0;

@@ -1,5 +1,6 @@
-// Gemma 3, its models of text: our llama with norms on both sides of a branch, weights of norms that are added to 1, a
-// gelu in the gate, scaled embeddings, and a window in all layers but each sixth.
+// Gemma 2 and 3, the models of text: our llama with norms on both sides of a branch, weights of norms that are added to
+// 1, a gelu in the gate, scaled embeddings, and layers with and without a window in turns: each second one has none, or
+// each sixth. Gemma 2 caps scores and logits, Gemma 3 has norms of queries and keys.
 #include <algorithm>
 #include <cmath>
 
@@ -8,11 +9,13 @@
 namespace lockstep {
 namespace {
 
+bool is_second(const HfConfig& c) { return c.text("model_type") == "gemma2"; }
+
 // Layers with the window, and each `full_every`-th without. Refuses other layouts.
 void read_windows(const HfConfig& c, LlamaOptions& o) {
   const int64_t window = c.is_null("sliding_window") ? 0 : c.integer("sliding_window", 4096);
   const auto types = c.texts("layer_types");
-  int64_t every = c.integer("sliding_window_pattern", 6);
+  int64_t every = is_second(c) ? 2 : c.integer("sliding_window_pattern", 6);
   if (!types.empty()) {
     every = std::find(types.begin(), types.end(), "full_attention") - types.begin() + 1;
     bool fits = std::ssize(types) == o.layers;
@@ -29,10 +32,20 @@ void read_windows(const HfConfig& c, LlamaOptions& o) {
   o.full_every = every > o.layers ? 0 : every;
 }
 
-// Of transformers 4 rope_theta and rope_scaling for layers without a window and rope_local_base_freq for the others, of
-// 5 rope_parameters of both.
+// Gemma 3: of transformers 4 rope_theta and rope_scaling for layers without a window and rope_local_base_freq for the
+// others, of 5 rope_parameters of both. Gemma 2 has the same for all.
 void read_rope(const HfConfig& c, LlamaOptions& o) {
   const auto parameters = c.object("rope_parameters");
+  if (is_second(c)) {
+    const auto scaling = c.object("rope_scaling");
+    if (parameters && scaling) c.refuse("rope_scaling", "beside rope_parameters is not supported");
+    o.rope.theta = c.number("rope_theta", 1e4);
+    const auto& how = parameters ? parameters : scaling;
+    if (!how) return;
+    o.rope.theta = how->number("rope_theta", o.rope.theta);
+    read_rope_scaling(*how, c.integer("max_position_embeddings", 8192), o.rope);
+    return;
+  }
   const auto full = parameters ? parameters->object("full_attention") : std::nullopt,
              local = parameters ? parameters->object("sliding_attention") : std::nullopt;
   o.rope.theta = c.number("rope_theta", 1e6);
@@ -55,50 +68,64 @@ void read_rope(const HfConfig& c, LlamaOptions& o) {
 
 HfModel gemma_of(const HfConfig& c) {
   LlamaOptions o;
+  const bool second = is_second(c);
   o.layers = c.integer("num_hidden_layers", 26);
   o.heads = c.integer("num_attention_heads", 8);
   o.kv_heads = c.integer("num_key_value_heads", 4);
   o.width = c.integer("hidden_size", 2304);
   o.head_width = c.integer("head_dim", 256);
   o.hidden = c.integer("intermediate_size", 9216);
-  o.vocabulary = c.integer("vocab_size", 262208);
+  o.vocabulary = c.integer("vocab_size", second ? 256000 : 262208);
   for (const char* key : {"num_attention_heads", "num_key_value_heads", "intermediate_size", "head_dim"})
     if (c.has(key) && c.integer(key) < 1) c.refuse(key, "must be above 0");
   o.norm_eps = c.number("rms_norm_eps", 1e-6);
   o.tied = c.truth("tie_word_embeddings", true);
   o.qkv_bias = o.proj_bias = c.truth("attention_bias", false);
-  o.qk_norm = o.norms_from_one = o.scaled_embedding = true;
+  o.norms_from_one = o.scaled_embedding = true;
+  o.qk_norm = !second;
   o.norms = BranchNorm::kBoth;
   o.gate = GateForm::kGelu;
   c.one_of("hidden_activation", {"gelu_pytorch_tanh"});
   c.need_truth("use_bidirectional_attention", false);
-  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"})
-    if (c.has(key)) c.refuse(key, "is not supported");
+  const auto cap = [&](const char* key, double standard) {
+    if (!c.has(key)) return !second || c.is_null(key) ? 0 : standard;  // null: none
+    if (!second) c.refuse(key, "is not supported");
+    if (!(c.number(key) > 0)) c.refuse(key, "must be above 0");
+    return c.number(key);
+  };
+  o.score_cap = cap("attn_logit_softcapping", 50), o.logit_cap = cap("final_logit_softcapping", 30);
   const double scalar = c.number("query_pre_attn_scalar", 256);
   if (!(scalar > 0)) c.refuse("query_pre_attn_scalar", "must be above 0");
   if (scalar != static_cast<double>(o.head_width)) o.attention_scale = 1 / std::sqrt(scalar);
   read_windows(c, o);
   read_rope(c, o);
-  return llama_model(o, c, 131072);
+  return llama_model(o, c, second ? 8192 : 131072);
 }
 
 HfExport gemma_export(const std::vector<Field>& options, const TaskSpec& task) {
   LlamaOptions o;
   copy_options(options, fields(o));
   o = o.resolved();
-  require(
-      o.norms_from_one && o.scaled_embedding && o.gate == GateForm::kGelu && o.qk_norm && !o.qk_norm_whole &&
-          !o.mlp_bias && o.qkv_bias == o.proj_bias && o.window_from == 0 && o.no_rope_every == 0,
-      ExitCode::kBadData,
-      "model.norms: both: of transformers' architectures gemma3_text has this alone, with model.norms_from_one, "
-      "model.scaled_embedding, model.qk_norm and model.gate: gelu, and without model.qk_norm_whole, model.mlp_bias, "
-      "model.window_from and model.no_rope_every");
+  const bool second = !o.qk_norm;
+  require(o.norms_from_one && o.scaled_embedding && o.gate == GateForm::kGelu && o.gated && !o.fused &&
+              !o.qk_norm_whole && !o.mlp_bias && o.qkv_bias == o.proj_bias && o.window_from == 0 &&
+              o.no_rope_every == 0 && o.rope_width == o.head_width && o.rope.scaling != RopeScaling::kLongrope,
+          ExitCode::kBadData,
+          "model.norms: both: of transformers' architectures gemma2 and gemma3_text have this alone, with "
+          "model.norms_from_one, model.scaled_embedding and model.gate: gelu, and without model.fused, "
+          "model.qk_norm_whole, model.mlp_bias, model.window_from, model.no_rope_every, model.rope_width and longrope");
+  require(second || (o.score_cap == 0 && o.logit_cap == 0), ExitCode::kBadData,
+          "model.score_cap and model.logit_cap: of transformers' architectures gemma2 has them alone, which has no "
+          "model.qk_norm");
+  require(!second || (o.window_theta == 0 && (o.window == 0 || o.layers == 1 || o.full_every == 2)), ExitCode::kBadData,
+          "model.norms: both without model.qk_norm: transformers' gemma2 has a window in each second layer "
+          "(model.full_every: 2), and no model.window_theta");
   require(o.width % o.heads == 0, ExitCode::kBadData, "model.heads: ", o.heads,
-          " does not divide model.width: ", o.width, ", as transformers needs it of gemma3_text");
-  require(o.window == 0 || o.window_theta > 0 || o.rope.scaling == RopeScaling::kNone, ExitCode::kBadData,
+          " does not divide model.width: ", o.width, ", as transformers needs it of Gemma");
+  require(second || o.window == 0 || o.window_theta > 0 || o.rope.scaling == RopeScaling::kNone, ExitCode::kBadData,
           "model.rope_scaling in layers with a window: gemma3_text has it in the others alone; set model.window_theta");
   HfExport out;
-  out.model.family = "gemma3_text";
+  out.model.family = second ? "gemma2" : "gemma3_text";
   name_llama_tensors(o, out.model);
   std::vector<JsonValue> types;
   for (int64_t i = 0; i < o.layers; ++i)
@@ -107,13 +134,18 @@ HfExport gemma_export(const std::vector<Field>& options, const TaskSpec& task) {
       o.attention_scale > 0 ? 1 / (o.attention_scale * o.attention_scale) : static_cast<double>(o.head_width);
   const auto whole = static_cast<int64_t>(std::llround(scalar));
   require(std::abs(scalar - static_cast<double>(whole)) < 1e-6 * scalar, ExitCode::kBadData,
-          "model.attention_scale: ", o.attention_scale,
-          " is not 1 by the root of a whole number, as gemma3_text has it");
-  out.config = llama_config(o, task, "Gemma3ForCausalLM", out.model.family);
+          "model.attention_scale: ", o.attention_scale, " is not 1 by the root of a whole number, as Gemma has it");
+  out.config = llama_config(o, task, second ? "Gemma2ForCausalLM" : "Gemma3ForCausalLM", out.model.family);
   const auto add = [&](const char* key, JsonValue value) { out.config.emplace_back(key, std::move(value)); };
   add("hidden_activation", std::string("gelu_pytorch_tanh"));
   add("query_pre_attn_scalar", whole);
-  add("rope_local_base_freq", o.window_theta > 0 ? o.window_theta : o.rope.theta);
+  if (second) {
+    const auto cap = [](double c) { return c > 0 ? JsonValue(c) : JsonValue(nullptr); };
+    add("attn_logit_softcapping", cap(o.score_cap));
+    add("final_logit_softcapping", cap(o.logit_cap));
+  } else {
+    add("rope_local_base_freq", o.window_theta > 0 ? o.window_theta : o.rope.theta);
+  }
   add("sliding_window", o.window > 0 ? JsonValue(o.window) : JsonValue(nullptr));
   add("layer_types", json_array(types));
   add("attention_bias", o.proj_bias);
@@ -124,7 +156,7 @@ HfExport gemma_export(const std::vector<Field>& options, const TaskSpec& task) {
 }  // namespace
 
 HfFamily gemma_family() {
-  return {.types = {"gemma3_text"},
+  return {.types = {"gemma2", "gemma3_text"},
           .model = "llama",
           .read = gemma_of,
           .write = gemma_export,

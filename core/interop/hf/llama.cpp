@@ -2,6 +2,7 @@
 #include "core/interop/hf/llama_parts.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace lockstep {
 
@@ -9,6 +10,12 @@ bool has_norms_on_both_sides(const std::vector<Field>& options) {
   LlamaOptions o;
   copy_options(options, fields(o));
   return o.norms == BranchNorm::kBoth;
+}
+
+bool has_layer_norms(const std::vector<Field>& options) {
+  LlamaOptions o;
+  copy_options(options, fields(o));
+  return o.norm == NormForm::kLayer;
 }
 
 void name_llama_tensors(const LlamaOptions& o, HfModel& m) {
@@ -45,10 +52,25 @@ void name_llama_tensors(const LlamaOptions& o, HfModel& m) {
   m.ignored = {"*.rotary_emb.inv_freq"};
 }
 
-void read_rope_scaling(const HfConfig& how, int64_t longest, RopeOptions& o) {
+int64_t part_of_head(const HfConfig& c, const char* key, int64_t head_width, double factor) {
+  const auto width = static_cast<int64_t>(static_cast<double>(head_width) * factor);
+  if (!(factor > 0 && factor <= 1) || width < 2 || width % 2 != 0)
+    c.refuse(key, str("turns ", width, " features of a head of ", head_width, ": it must be an even number above 0"));
+  return width;
+}
+
+double rotary_part(const LlamaOptions& o) {
+  const auto head = static_cast<double>(o.head_width);
+  double part = static_cast<double>(o.rope_width) / head;
+  while (static_cast<int64_t>(head * part) < o.rope_width) part = std::nextafter(part, 1.0);
+  return part;
+}
+
+void read_rope_scaling(const HfConfig& how, int64_t longest, RopeOptions& o, bool partial) {
   const std::string type =
       how.one_of(how.has("rope_type") ? "rope_type" : "type", {"default", "linear", "llama3", "yarn"});
-  if (how.number("partial_rotary_factor", 1) != 1) how.refuse("partial_rotary_factor", "other than 1 is not supported");
+  if (!partial && how.number("partial_rotary_factor", 1) != 1)
+    how.refuse("partial_rotary_factor", "other than 1 is not supported");
   if (type == "default") return;
   o.factor = how.number("factor");
   o.scaling = RopeScaling::kLinear;
@@ -70,18 +92,21 @@ void read_rope_scaling(const HfConfig& how, int64_t longest, RopeOptions& o) {
 }
 
 HfModel llama_model(const LlamaOptions& given, const HfConfig& c, int64_t longest) {
-  if (c.number("partial_rotary_factor", 1) != 1) c.refuse("partial_rotary_factor", "other than 1 is not supported");
+  if (given.rope_width == 0 && c.number("partial_rotary_factor", 1) != 1)
+    c.refuse("partial_rotary_factor", "other than 1 is not supported");
   LlamaOptions o = given.resolved();
-  rope_frequencies(o.rope, o.head_width);  // throws where its numbers do not fit together
+  rope_frequencies(o.rope, o.rope_width, 0);  // throws where its numbers do not fit together
   HfModel m;
   m.options = option_values(fields(o), c);
-  m.task = {{c.integer("max_position_embeddings", longest)}, o.vocabulary};
+  longest = c.integer("max_position_embeddings", longest);
+  // Longer texts have other factors, which shorter ones do worse with: only data of such a length asks for them.
+  if (o.rope.scaling == RopeScaling::kLongrope) longest = std::min(longest, o.rope.context);
+  m.task = {{longest}, o.vocabulary};
   name_llama_tensors(o, m);
   return m;
 }
 
-namespace {
-JsonValue rope_scaling_of(const RopeOptions& o) {  // null: none
+JsonValue rope_scaling_of(const RopeOptions& o) {
   if (o.scaling == RopeScaling::kLinear)
     return JsonText{
         json_line({{"rope_type", std::string("linear")}, {"type", std::string("linear")}, {"factor", o.factor}})};
@@ -104,7 +129,6 @@ JsonValue rope_scaling_of(const RopeOptions& o) {  // null: none
   }
   return nullptr;
 }
-}  // namespace
 
 JsonObject llama_config(const LlamaOptions& o, const TaskSpec& task, const std::string& architecture,
                         const std::string& family) {
@@ -144,6 +168,37 @@ RopeOptions rope_of(const HfConfig& c, double theta) {
     if (how->has(kind)) how->refuse(kind, "is not supported: one rotary embedding for all layers is");
   read_rope_scaling(*how, c.integer("max_position_embeddings", o.context), o);
   return o;
+}
+
+// Phi-3's are turned whole or in part, and scaled by longrope alone, which was once called su and yarn. Its context
+// stands beside, and what it is stretched to is the longest input where no factor is given.
+void read_phi_rope(const HfConfig& c, LlamaOptions& o) {
+  const auto parameters = c.object("rope_parameters"), scaling = c.object("rope_scaling");
+  if (parameters && scaling) c.refuse("rope_scaling", "beside rope_parameters is not supported");
+  const auto& how = parameters ? parameters : scaling;
+  o.rope.theta = c.number("rope_theta", o.rope.theta);
+  double part = c.number("partial_rotary_factor", 1);
+  if (how) o.rope.theta = how->number("rope_theta", o.rope.theta), part = how->number("partial_rotary_factor", part);
+  const int64_t head = o.head_width > 0 ? o.head_width : o.width / o.heads;
+  if (part != 1)
+    o.rope_width =
+        part_of_head(how && how->has("partial_rotary_factor") ? *how : c, "partial_rotary_factor", head, part);
+  if (!how ||
+      how->one_of(how->has("rope_type") ? "rope_type" : "type", {"default", "longrope", "su", "yarn"}) == "default")
+    return;
+  o.rope.scaling = RopeScaling::kLongrope;
+  o.rope.context = c.integer("original_max_position_embeddings", 4096);
+  if (o.rope.context < 2) c.refuse("original_max_position_embeddings", "must be above 1");
+  const auto stretched = static_cast<double>(c.integer("max_position_embeddings", 4096));
+  o.rope.factor = std::max(1.0, how->number("factor", stretched / static_cast<double>(o.rope.context)));
+  o.rope.attention = how->number("attention_factor", 0);
+  if (how->has("attention_factor") && o.rope.attention <= 0) how->refuse("attention_factor", "must be above 0");
+  o.rope.short_factors = how->numbers("short_factor"), o.rope.long_factors = how->numbers("long_factor");
+  const int64_t pairs = (o.rope_width > 0 ? o.rope_width : head) / 2;
+  for (const auto& [key, factors] :
+       {std::pair{"short_factor", &o.rope.short_factors}, {"long_factor", &o.rope.long_factors}})
+    if (std::ssize(*factors) != pairs)
+      how->refuse(key, str("has ", factors->size(), " numbers for the ", pairs, " pairs of a head that are turned"));
 }
 
 // Fills in the window, and the first of the layers that have it: those from there to the last. Refuses other layouts.
@@ -224,12 +279,29 @@ HfModel llama_of(const HfConfig& c) {
   if (type == "llama" || smol) o.mlp_bias = c.truth("mlp_bias", false);
   else c.need_truth("mlp_bias", false);
   o.vocabulary = c.integer("vocab_size");
-  o.rope = rope_of(c, smol ? 2e6 : RopeOptions().theta);
-  if (phi && o.rope.scaling != RopeScaling::kNone)
-    c.refuse(c.has("rope_scaling") ? "rope_scaling" : "rope_parameters",
-             "is not supported: phi3 has rope_type default");
+  if (phi) read_phi_rope(c, o);
+  else o.rope = rope_of(c, smol ? 2e6 : RopeOptions().theta);
   c.one_of("hidden_act", {"silu", "swish"});
   return llama_model(o, c, type == "mistral" ? 131072 : type.starts_with("qwen") || smol ? 32768 : phi ? 4096 : 2048);
+}
+
+// transformers takes the factor from the two lengths, and version 4 no other key of "rope_scaling" than these three.
+void write_longrope(const RopeOptions& o, JsonObject& config) {
+  const auto list = [](const std::vector<double>& v) { return json_array(std::vector<JsonValue>(v.begin(), v.end())); };
+  JsonObject scaling{{"type", std::string("longrope")},
+                     {"short_factor", list(o.short_factors)},
+                     {"long_factor", list(o.long_factors)}};
+  const double stretched = o.factor * static_cast<double>(o.context);
+  for (auto& [key, value] : config)
+    if (key == "max_position_embeddings") {
+      if (stretched == std::nearbyint(stretched) && static_cast<double>(std::get<int64_t>(value)) <= stretched)
+        value = static_cast<int64_t>(stretched);
+      else scaling.emplace_back("factor", o.factor);
+    }
+  if (o.attention > 0) scaling.emplace_back("attention_factor", o.attention);
+  for (auto& [key, value] : config)
+    if (key == "rope_scaling") value = JsonText{json_line(scaling)};
+  config.emplace_back("original_max_position_embeddings", o.context);
 }
 
 HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
@@ -241,9 +313,11 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
     require(fits, ExitCode::kBadData, what, ": no architecture of transformers that is written here has this");
   };
   need(o.norms != BranchNorm::kBoth && !o.norms_from_one && o.gate == GateForm::kSilu && !o.scaled_embedding &&
-           o.attention_scale == 0 && o.full_every == 0 && o.window_theta == 0,
+           o.attention_scale == 0 && o.full_every == 0 && o.window_theta == 0 && o.score_cap == 0 && o.logit_cap == 0,
        "a part of model.norms: both, model.norms_from_one, model.gate: gelu, model.scaled_embedding, "
-       "model.attention_scale, model.full_every and model.window_theta");
+       "model.attention_scale, model.full_every, model.window_theta, model.score_cap and model.logit_cap");
+  need(o.gated && !o.parallel && !o.fused_by_head,
+       "a part of model.norm: layer, model.gated: false, model.parallel and model.fused_by_head");
   need(after == o.qk_norm_whole, "model.norms: after without model.qk_norm_whole: true, or the other way round");
   need(!after || (o.window == 0 && !o.mlp_bias), "model.norms: after with model.window or model.mlp_bias");
   need(o.no_rope_every == 0 || !o.qk_norm, "model.no_rope_every with model.qk_norm");
@@ -269,7 +343,10 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
        "model.window_from without model.qkv_bias alone, or model.qk_norm");
   need(family != "mistral" || (!o.qkv_bias && !o.mlp_bias),
        "model.window, or model.heads that do not divide model.width, with model.proj_bias or model.mlp_bias");
-  need(!o.fused || o.rope.scaling == RopeScaling::kNone, "model.fused with model.rope_scaling");
+  const bool longrope = o.rope.scaling == RopeScaling::kLongrope;
+  need(o.fused ? longrope || o.rope.scaling == RopeScaling::kNone : !longrope,
+       "model.fused with another model.rope_scaling than longrope, or longrope without it");
+  need(o.fused || o.rope_width == o.head_width, "model.rope_width without model.fused");
   need(family != "smollm3" || o.qkv_bias == o.proj_bias,
        "model.no_rope_every with model.qkv_bias and without model.proj_bias");
   name_llama_tensors(o, out.model);
@@ -296,6 +373,8 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
     if (smol) out.config.emplace_back("no_rope_layers", json_array(rope));
     if (smol) out.config.emplace_back("no_rope_layer_interval", o.no_rope_every);
   }
+  if (o.fused && o.rope_width != o.head_width) out.config.emplace_back("partial_rotary_factor", rotary_part(o));
+  if (longrope) write_longrope(o.rope, out.config);
   if (after || smol || o.fused) add_token_ids(out.config);
   return out;
 }
@@ -303,7 +382,7 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
 }  // namespace
 
 void keep_llama(const HfConfig& source, JsonObject& config) {
-  if (!source.has("rms_norm_eps")) return;
+  if (!source.has("max_position_embeddings")) return;
   for (auto& [key, value] : config)
     if (key == "max_position_embeddings")
       value = std::max(std::get<int64_t>(value), source.integer(key, std::get<int64_t>(value)));
@@ -314,7 +393,10 @@ HfFamily llama_family() {
           .model = "llama",
           .read = llama_of,
           .write = llama_export,
-          .holds = [](const std::vector<Field>& options) { return !has_norms_on_both_sides(options); },
+          .holds =
+              [](const std::vector<Field>& options) {
+                return !has_norms_on_both_sides(options) && !has_layer_norms(options);
+              },
           .keep = keep_llama};
 }
 

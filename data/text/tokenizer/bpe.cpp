@@ -151,6 +151,7 @@ std::string first_difference(const BytePairs& there, const BytePairs& here) {
   if (a.prefix_space != b.prefix_space)
     return "the tokens are the same, but one of them puts a space before a text (add_prefix_space)";
   if (a.nfc != b.nfc) return "the tokens are the same, but one of them normalises text (NFC)";
+  if (!(a.around == b.around)) return "the tokens are the same, but what a text is put between differs";
   if (a.patterns != b.patterns) return "the tokens are the same, but the patterns that split text into words differ";
   return "the tokens are the same, but the added tokens differ";
 }

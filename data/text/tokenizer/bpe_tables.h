@@ -21,6 +21,13 @@ struct AddedToken {
   friend bool operator==(const AddedToken&, const AddedToken&) = default;
 };
 
+// What a tokenizer of an encoder puts around a record: [CLS] and [SEP], or <s> and </s>.
+struct Surround {
+  std::vector<int32_t> before = {}, after = {};
+  bool empty() const { return before.empty() && after.empty(); }
+  friend bool operator==(const Surround&, const Surround&) = default;
+};
+
 struct BpeTables {
   std::vector<std::string> tokens;                  // the bytes of each id; of an added token its text
   std::vector<std::pair<int32_t, int32_t>> merges;  // pairs of ids, the first to be merged first
@@ -29,6 +36,7 @@ struct BpeTables {
   bool ignore_merges = false;         // a word that is a token is that token, whatever merging gives
   bool prefix_space = false;          // a text, or what follows an added token, gets a space in front if it has none
   bool nfc = false;                   // text is brought into normal form C first (data/text/tokenizer/normalizer.h)
+  Surround around = {};               // as RoBERTa has it; empty where a text gets at most a beginning or an end
   friend bool operator==(const BpeTables&, const BpeTables&) = default;
 };
 

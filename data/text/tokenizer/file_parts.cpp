@@ -61,6 +61,62 @@ std::vector<std::string> TokenizerJson::tokens_by_id(std::string_view vocabulary
   return out;
 }
 
+Surround TokenizerJson::surround(const JsonObject& post, int64_t tokens) const {
+  Surround out;
+  const auto id_in = [&](const JsonValue& value) {
+    const int64_t* id = std::get_if<int64_t>(&value);
+    refuse(!id || *id < 0 || *id >= tokens, "has a post-processor with an id that is none");
+    return static_cast<int32_t>(*id);
+  };
+  const std::string type = text_of(post, "type");
+  if (type == "BertProcessing" || type == "RobertaProcessing") {
+    for (const auto& [key, to] : {std::pair("cls", &out.before), std::pair("sep", &out.after)}) {
+      const std::vector<JsonValue> pair = member_list(post, key);
+      refuse(pair.size() != 2, "has a post-processor whose \"", key, "\" is no token and its id");
+      to->push_back(id_in(pair[1]));
+    }
+    return out;
+  }
+  refuse(type != "TemplateProcessing", "has the post-processor ", quoted_token(type),
+         "; BertProcessing, RobertaProcessing and TemplateProcessing are supported");
+  const JsonObject special = member_object(post, "special_tokens");
+  bool behind = false;
+  for (const JsonValue& value : member_list(post, "single")) {
+    const JsonObject part = object(list_or_object(&value), "has a part of a template that is no object");
+    if (find_member(part, "Sequence")) {
+      refuse(behind, "has a template with two texts for one");
+      behind = true;
+      continue;
+    }
+    const std::string name = text_of(member_object(part, "SpecialToken"), "id");
+    for (const JsonValue& id : member_list(member_object(special, name), "ids"))
+      (behind ? out.after : out.before).push_back(id_in(id));
+  }
+  refuse(!behind, "has a template without the text");
+  return out;
+}
+
+std::string surround_json(const Surround& around, const std::vector<std::string>& tokens) {
+  if (around.empty()) return "null";
+  const auto text = [&](int32_t id) { return json_text_of(tokens[static_cast<size_t>(id)]); };
+  const auto special_part = [&](int32_t id, int part) {  // with the ids of a text's first or second part
+    return str("{\"SpecialToken\":{\"id\":", text(id), ",\"type_id\":", part, "}}");
+  };
+  std::string before, after, second, special;
+  std::vector<int32_t> ids = around.before;
+  ids.insert(ids.end(), around.after.begin(), around.after.end());
+  for (int32_t id : around.before) before += special_part(id, 0) + ",";
+  for (int32_t id : around.after) after += "," + special_part(id, 0), second += "," + special_part(id, 1);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  for (int32_t id : ids)
+    special += str(special.empty() ? "" : ",", text(id), ":{\"id\":", text(id), ",\"ids\":[", id, "],\"tokens\":[",
+                   text(id), "]}");
+  const std::string a = before + "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}" + after;
+  return str("{\"type\":\"TemplateProcessing\",\"single\":[", a, "],\"pair\":[", a,
+             ",{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}", second, "],\"special_tokens\":{", special, "}}");
+}
+
 std::vector<std::string_view> lines_of(std::string_view text) {
   std::vector<std::string_view> out;
   for (size_t at = 0; at < text.size();) {

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/io/json.h"
+#include "data/text/tokenizer/bpe_tables.h"
 #include "data/text/tokenizer/tokenizer_file.h"
 
 namespace lockstep {
@@ -36,9 +37,15 @@ class TokenizerJson {
   // The tokens of {"token": id, ...} by id, empty where an id has none; of these ids at most `most_gaps`, as a list
   // with gaps must not cost memory.
   std::vector<std::string> tokens_by_id(std::string_view vocabulary, int64_t most_gaps) const;
+  // What a post-processor puts around a single text: BertProcessing, RobertaProcessing or TemplateProcessing, with ids
+  // below `tokens`.
+  Surround surround(const JsonObject& post, int64_t tokens) const;
 
   const std::string_view where_;
 };
+
+// A post-processor that puts these of `tokens` around a text; "null" where it is none.
+std::string surround_json(const Surround& around, const std::vector<std::string>& tokens);
 
 // The lines of a text, without their ends.
 std::vector<std::string_view> lines_of(std::string_view text);

@@ -39,6 +39,7 @@ class JsonReader : TokenizerJson {
     read_added(whole);
     const JsonObject splits = member_object(whole, "pre_tokenizer");
     refuse(!read_splits(splits), "has no ByteLevel pre-tokenizer at the end");
+    if (!is_absent(whole, "post_processor")) read_around(member_object(whole, "post_processor"));
     return std::move(tables_);
   }
 
@@ -96,6 +97,21 @@ class JsonReader : TokenizerJson {
   BpeTables& tables() { return tables_; }
 
  private:
+  // Of an encoder. What decoders put in front of a text belongs to chat templates and to --document-token.
+  void read_around(const JsonObject& post) {
+    const std::string type = text_of(post, "type");
+    if (type == "Sequence") {
+      for (const JsonValue& part : member_list(post, "processors"))
+        read_around(object(list_or_object(&part), "has a post-processor that is no JSON object"));
+      return;
+    }
+    if (type != "BertProcessing" && type != "RobertaProcessing" && type != "TemplateProcessing") return;
+    Surround around = surround(post, static_cast<int64_t>(tables_.tokens.size()));
+    if (around.before.empty() || around.after.empty()) return;
+    refuse(!tables_.around.empty(), "has two post-processors that put tokens around a text");
+    tables_.around = std::move(around);
+  }
+
   void read_normalizer(const JsonObject& normalizer) {
     if (text_of(normalizer, "type") == "Sequence") {
       const std::vector<JsonValue> parts = member_list(normalizer, "normalizers");
@@ -276,6 +292,19 @@ std::shared_ptr<const BytePairs> read_tokenizer(const std::string& path, LengthR
                       content_of(within(gpt2 ? "vocab.bpe" : "merges.txt")), path);
 }
 
+namespace {
+// As RoBERTa's files have it, where a text gets one token on either side: it puts two between a pair of texts.
+std::string around_json(const BpeTables& t) {
+  if (t.around.before.size() != 1 || t.around.after.size() != 1) return surround_json(t.around, t.tokens);
+  const auto token = [&](int32_t id) {
+    return str("[", json_text_of(t.tokens[static_cast<size_t>(id)]), ",", id, "]");
+  };
+  return str("{\"type\":\"RobertaProcessing\",\"sep\":", token(t.around.after[0]),
+             ",\"cls\":", token(t.around.before[0]), ",\"trim_offsets\":true,\"add_prefix_space\":", t.prefix_space,
+             "}");
+}
+}  // namespace
+
 std::string tokenizer_json(const BpeTables& t) {
   std::vector<bool> model(t.tokens.size(), true);
   std::string added, vocabulary, merges, splits;
@@ -303,7 +332,7 @@ std::string tokenizer_json(const BpeTables& t) {
       "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[", added,
       "],\"normalizer\":", t.nfc ? "{\"type\":\"NFC\"}" : "null", ",\"pre_tokenizer\":",
       gpt2 ? byte_level : str("{\"type\":\"Sequence\",\"pretokenizers\":[", splits, byte_level, "]}"),
-      ",\"post_processor\":null,\"decoder\":", "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,",
+      ",\"post_processor\":", around_json(t), ",\"decoder\":", "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,",
       "\"trim_offsets\":true,\"use_regex\":true},\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,",
       "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":false,",
       "\"byte_fallback\":false,\"ignore_merges\":", t.ignore_merges, ",\"vocab\":{", vocabulary, "},\"merges\":[",

@@ -21,7 +21,8 @@ class WordPieceReader : TokenizerJson {
         is_absent(whole, "pre_tokenizer") ? JsonObject{} : member_object(whole, "pre_tokenizer"), "pretokenizers");
     refuse(text_of(split, "type") != "BertPreTokenizer", "has the pre-tokenizer ", quoted_token(text_of(split, "type")),
            "; with WordPiece BertPreTokenizer is supported");
-    if (!is_absent(whole, "post_processor")) read_surround(member_object(whole, "post_processor"));
+    if (!is_absent(whole, "post_processor"))
+      tables_.around = surround(member_object(whole, "post_processor"), static_cast<int64_t>(tables_.tokens.size()));
     if (!is_absent(whole, "decoder")) {
       const JsonObject decoder = member_object(whole, "decoder");
       refuse(text_of(decoder, "type") != "WordPiece" || text_of(decoder, "prefix") != tables_.prefix,
@@ -88,69 +89,10 @@ class WordPieceReader : TokenizerJson {
     tables_.rules.strip_accents = truth("strip_accents", tables_.rules.lowercase);
   }
 
-  int32_t id_in(const JsonValue& value) const {
-    const int64_t* id = std::get_if<int64_t>(&value);
-    refuse(!id || *id < 0 || *id >= static_cast<int64_t>(tables_.tokens.size()),
-           "has a post-processor with an id that is none");
-    return static_cast<int32_t>(*id);
-  }
-
-  // What is put around a single text.
-  void read_surround(const JsonObject& post) {
-    const std::string type = text_of(post, "type");
-    if (type == "BertProcessing") {
-      for (const auto& [key, to] : {std::pair("cls", &tables_.before), std::pair("sep", &tables_.after)}) {
-        const std::vector<JsonValue> pair = member_list(post, key);
-        refuse(pair.size() != 2, "has a post-processor whose \"", key, "\" is no token and its id");
-        to->push_back(id_in(pair[1]));
-      }
-      return;
-    }
-    refuse(type != "TemplateProcessing", "has the post-processor ", quoted_token(type),
-           "; with WordPiece BertProcessing and TemplateProcessing are supported");
-    const JsonObject special = member_object(post, "special_tokens");
-    bool behind = false;
-    for (const JsonValue& value : member_list(post, "single")) {
-      const JsonObject part = object(list_or_object(&value), "has a part of a template that is no object");
-      if (find_member(part, "Sequence")) {
-        refuse(behind, "has a template with two texts for one");
-        behind = true;
-        continue;
-      }
-      const std::string name = text_of(member_object(part, "SpecialToken"), "id");
-      for (const JsonValue& id : member_list(member_object(special, name), "ids"))
-        (behind ? tables_.after : tables_.before).push_back(id_in(id));
-    }
-    refuse(!behind, "has a template without the text");
-  }
-
   static constexpr int64_t kMostGaps = 1 << 16;
 
   WordPieceTables tables_;
 };
-
-// "tokens" as a template has them, with the ids of a text's first or second part.
-std::string special_part(const std::string& token, int part) {
-  return str("{\"SpecialToken\":{\"id\":", json_text_of(token), ",\"type_id\":", part, "}}");
-}
-
-std::string template_json(const WordPieceTables& t) {
-  if (t.before.empty() && t.after.empty()) return "null";
-  const auto text = [&](int32_t id) { return t.tokens[static_cast<size_t>(id)]; };
-  std::string before, after, second, special;
-  std::vector<int32_t> ids = t.before;
-  ids.insert(ids.end(), t.after.begin(), t.after.end());
-  for (int32_t id : t.before) before += special_part(text(id), 0) + ",";
-  for (int32_t id : t.after) after += "," + special_part(text(id), 0), second += "," + special_part(text(id), 1);
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  for (int32_t id : ids)
-    special += str(special.empty() ? "" : ",", json_text_of(text(id)), ":{\"id\":", json_text_of(text(id)),
-                   ",\"ids\":[", id, "],\"tokens\":[", json_text_of(text(id)), "]}");
-  const std::string a = before + "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}" + after;
-  return str("{\"type\":\"TemplateProcessing\",\"single\":[", a, "],\"pair\":[", a,
-             ",{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}", second, "],\"special_tokens\":{", special, "}}");
-}
 
 }  // namespace
 
@@ -185,7 +127,7 @@ std::shared_ptr<const WordPieces> parse_vocab_txt(std::string_view text, std::st
              .strip_accents = json_bool(*given, "strip_accents").value_or(lowercase),
              .lowercase = lowercase};
   const int32_t begin = id_of("[CLS]"), end = id_of("[SEP]");
-  if (begin >= 0 && end >= 0) t.before = {begin}, t.after = {end};
+  if (begin >= 0 && end >= 0) t.around = {{begin}, {end}};
   return std::make_shared<const WordPieces>(std::move(t), where);
 }
 
@@ -204,7 +146,7 @@ std::string word_piece_json(const WordPieceTables& t) {
              "],\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":", t.rules.clean,
              ",\"handle_chinese_chars\":", t.rules.ideographs, ",\"strip_accents\":", t.rules.strip_accents,
              ",\"lowercase\":", t.rules.lowercase, "},\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},",
-             "\"post_processor\":", template_json(t),
+             "\"post_processor\":", surround_json(t.around, t.tokens),
              ",\"decoder\":{\"type\":\"WordPiece\",\"prefix\":", json_text_of(t.prefix), ",\"cleanup\":", t.cleanup,
              "},\"model\":{\"type\":\"WordPiece\",\"unk_token\":", json_text_of(t.unknown),
              ",\"continuing_subword_prefix\":", json_text_of(t.prefix),

@@ -40,7 +40,7 @@ WordPieces::WordPieces(WordPieceTables tables, std::string_view where) : tables_
     refuse(a.text.empty(), "the added token ", a.id, " is empty");
     special_[static_cast<size_t>(a.id)] = a.special;
   }
-  for (const auto* list : {&tables_.before, &tables_.after})
+  for (const auto* list : {&tables_.around.before, &tables_.around.after})
     for (int32_t id : *list)
       refuse(id < 0 || id >= count || !is_special(id), "puts token ", id,
              " around a text, which is no special added token");

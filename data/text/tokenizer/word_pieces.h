@@ -24,8 +24,8 @@ struct WordPieceTables {
   std::string prefix = "##";
   int64_t longest_word = 100;  // code points; longer words are unknown
   BertRules rules;
-  std::vector<int32_t> before, after;  // what a record begins and ends with: [CLS] and [SEP]
-  bool cleanup = true;                 // decoding leaves out the space before . ? ! , and short forms such as 's
+  Surround around = {};
+  bool cleanup = true;  // decoding leaves out the space before . ? ! , and short forms such as 's
   friend bool operator==(const WordPieceTables&, const WordPieceTables&) = default;
 };
 
