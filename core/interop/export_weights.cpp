@@ -223,19 +223,22 @@ void write_hf_folder(const std::string& folder, const HfExport& what, const Name
 }
 
 void write_peft_folder(const std::string& folder, const PeftExport& what, const NamedTensors& tensors) {
-  std::vector<std::string> layers, trained;
+  PeftParts parts_of_ours;
   std::map<std::string, Shape> shapes;
   for (const auto& [name, shape] : tensors.shapes) {
     if (name.starts_with(kBuffers)) continue;
     shapes[name] = shape;
-    if (name.ends_with(kLoraA)) layers.push_back(name_in_model(name.substr(0, name.size() - kLoraA.size())));
-    else if (!is_lora_parameter(name)) trained.push_back(name_in_model(name));
+    const auto before = [&](std::string_view end) { return name_in_model(name.substr(0, name.size() - end.size())); };
+    if (name.ends_with(kLoraA)) parts_of_ours.layers.push_back(before(kLoraA));
+    else if (name.ends_with(kLoraEmbeddingA)) parts_of_ours.tables.push_back(before(kLoraEmbeddingA));
+    else if (name.ends_with(kLoraMagnitude)) parts_of_ours.dora = true;
+    else if (!is_lora_parameter(name)) parts_of_ours.trained.push_back(name_in_model(name));
   }
   const HfModel base = named_by_peft(what.base);
   HfExport adapter;
   adapter.model.family = "peft";
-  adapter.model.tensors = peft_tensors(base, layers, trained);
-  adapter.config = peft_config(base, what.lora, layers, trained, what.base_folder);
+  adapter.model.tensors = peft_tensors(base, parts_of_ours);
+  adapter.config = peft_config(base, what.lora, parts_of_ours, what.base_folder);
   const std::vector<Part> parts = parts_of(adapter, shapes);
   std::vector<WeightToWrite> weights;
   for (const Part& p : parts) weights.push_back(p.weight);

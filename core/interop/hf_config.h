@@ -29,6 +29,7 @@ class HfConfig {
   std::vector<double> numbers(std::string_view key) const;     // likewise
   std::vector<std::string> texts(std::string_view key) const;  // empty where it is absent
   std::optional<HfConfig> object(std::string_view key) const;
+  const JsonObject& members() const { return object_; }
   int64_t size() const { return static_cast<int64_t>(object_.size()); }
   bool has(std::string_view key) const { return member(key) != nullptr; }  // and is not null
   bool is_null(std::string_view key) const;                                // and is there

@@ -1,6 +1,7 @@
 #include "core/interop/peft_adapter.h"
 
 #include <algorithm>
+#include <regex>
 #include <set>
 #include <utility>
 
@@ -16,17 +17,14 @@ constexpr std::string_view kPeftPrefix = "base_model.model.", kOfWeight = ".weig
 
 // Keys of what changes an adapter's results and is not supported; such a key must be absent, null, false or empty.
 constexpr const char* kNotSupported[] = {"alora_invocation_tokens",
-                                         "alpha_pattern",
                                          "arrow_config",
                                          "kasa_config",
                                          "layer_replication",
                                          "lora_bias",
                                          "monteclora_config",
-                                         "rank_pattern",
                                          "target_parameters",
                                          "trainable_token_indices",
                                          "use_bdlora",
-                                         "use_dora",
                                          "use_qalora",
                                          "velora_config"};
 
@@ -43,12 +41,45 @@ LoraOptions options_of(const HfConfig& c) {
   o.rank = c.integer("r", 8);
   o.alpha = c.number("lora_alpha", 8);
   o.rslora = c.truth("use_rslora", false);
+  o.dora = c.truth("use_dora", false);
   o.dropout = c.number("lora_dropout", 0);
   if (o.rank < 1 || o.rank > 65536) c.refuse("r", "is not in [1, 65536]");
   if (!(o.alpha > 0) || o.alpha > 1e6) c.refuse("lora_alpha", "is not in (0, 1e6]");
   if (o.dropout < 0 || o.dropout > 0.99) c.refuse("lora_dropout", "is not in [0, 0.99]");
   return o;
 }
+
+// What "rank_pattern" or "alpha_pattern" gives a module, whose keys are Python's regular expressions for the ends of
+// names, from a dot on; the first that matches counts. `otherwise` where none does. The expressions are those that both
+// languages have, without repeated groups, on which a search may take forever.
+class ByModule {
+ public:
+  ByModule(const HfConfig& c, const char* key) {
+    const auto object = c.object(key);
+    if (!object) return;
+    for (const auto& [name, value] : object->members()) {
+      constexpr std::string_view kKnown = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-\\*+?|()[]^$";
+      bool fits = !name.empty() && name.size() <= 500 && name.find_first_not_of(kKnown) == name.npos &&
+                  name.find("(?") == name.npos;
+      for (size_t at = name.find(')'); at != name.npos; at = name.find(')', at + 1))
+        fits = fits && (at + 1 == name.size() || std::string_view("*+?").find(name[at + 1]) == std::string_view::npos);
+      if (!fits) c.refuse(key, str("has the pattern ", name, ", which is not supported"));
+      try {
+        patterns_.emplace_back(std::regex(str("(.*\\.)?(", name, ")")), object->number(name));
+      } catch (const std::regex_error&) {
+        c.refuse(key, str("has the pattern ", name, ", which is no regular expression"));
+      }
+    }
+  }
+  double of(const std::string& module, double otherwise) const {
+    for (const auto& [pattern, value] : patterns_)
+      if (std::regex_match(module, pattern)) return value;
+    return otherwise;
+  }
+
+ private:
+  std::vector<std::pair<std::regex, double>> patterns_;
+};
 
 std::string without_end(const std::string& name, std::string_view end) {
   return name.substr(0, name.size() - end.size());
@@ -148,20 +179,27 @@ LoraOptions peft_options(std::string_view json, const std::string& path) {
   return options_of(HfConfig::parse(json, path));
 }
 
-std::vector<HfTensor> peft_tensors(const HfModel& base, const std::vector<std::string>& layers,
-                                   const std::vector<std::string>& trained) {
+std::vector<HfTensor> peft_tensors(const HfModel& base, const PeftParts& parts) {
   std::vector<HfTensor> out;
-  for (const std::string& layer : layers) {
-    HfTensor b{str(kParameters, layer, kLoraB), {}};
+  for (const std::string& layer : parts.layers) {
+    HfTensor b{str(kParameters, layer, kLoraB), {}}, magnitude{str(kParameters, layer, kLoraMagnitude), {}};
     const AdaptedWeight weight = adapted_weight(base, layer);
     for (size_t i = weight.begin; i < weight.end; ++i) {
       const std::string module = str(kPeftPrefix, module_of(weight.tensor.from[i]));
       out.push_back({str(kParameters, layer, kLoraA), {module + ".lora_A.weight"}});
       b.from.push_back(module + ".lora_B.weight");
+      magnitude.from.push_back(module + ".lora_magnitude_vector");
     }
     out.push_back(std::move(b));
+    if (parts.dora) out.push_back(std::move(magnitude));
   }
-  for (const std::string& name : trained) {
+  for (const std::string& table : parts.tables) {
+    const HfTensor& t = tensor_of(base, table + std::string(kOfWeight));
+    const std::string module = str(kPeftPrefix, module_of(t.from[0]));
+    out.push_back({str(kParameters, table, kLoraEmbeddingA), {module + ".lora_embedding_A"}, HfTensor::Layout::kTransposed});
+    out.push_back({str(kParameters, table, kLoraEmbeddingB), {module + ".lora_embedding_B"}});
+  }
+  for (const std::string& name : parts.trained) {
     HfTensor t = tensor_of(base, name);
     t.head = false;  // what an adapter holds, the model must have
     const auto copies = copies_of(base, t.from[0]);
@@ -174,6 +212,33 @@ std::vector<HfTensor> peft_tensors(const HfModel& base, const std::vector<std::s
   return out;
 }
 
+namespace {
+
+constexpr std::string_view kBaseLayer = ".base_layer.weight";
+
+// A weight of the model that the adapter holds, too, as peft writes adapted embeddings: it must be that of the model.
+void require_of_model(const WeightFiles& adapter, const StoredWeight& copy, const HfModel& model,
+                      const WeightFiles& files) {
+  const std::string module = copy.name.substr(kPeftPrefix.size(), copy.name.size() - kPeftPrefix.size() - kBaseLayer.size());
+  const std::string name = str(module, kOfWeight);
+  const StoredWeight* original = files.find(name);
+  if (!original && name.starts_with(model.prefix)) original = files.find(name.substr(model.prefix.size()));
+  require(original && original->shape == copy.shape, ExitCode::kBadData, adapter.path(), ": holds ", copy.name,
+          original ? str(" of shape ", copy.shape, ", but in ", model.folder, " it has the shape ", original->shape)
+                   : str(", which ", model.folder, " does not have"));
+  constexpr int64_t kAtOnce = 1 << 20;
+  std::vector<float> here, there;
+  for (int64_t begin = 0; begin < copy.shape.numel(); begin += kAtOnce) {
+    const IndexRange r{begin, std::min(begin + kAtOnce, copy.shape.numel())};
+    here.resize(static_cast<size_t>(r.size())), there.resize(here.size());
+    adapter.read(copy, r, here.data()), files.read(*original, r, there.data());
+    require(here == there, ExitCode::kBadData, adapter.path(), ": ", copy.name, " is not what ", model.folder,
+            " holds: the adapter was made for another model");
+  }
+}
+
+}  // namespace
+
 PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& model) {
   PeftAdapter out;
   const HfConfig config = HfConfig::load(str(folder, "/", kPeftConfig));
@@ -184,40 +249,78 @@ PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& model) {
   // A folder of BERT says nothing of the head; an adapter for labels has no tied one.
   if (files.find(str(kPeftPrefix, "classifier.weight"))) base.copies.clear();
   require_tied(config, base, files);
+  LoraOptions& o = out.options;
+  PeftParts& parts = out.parts;
+  parts.dora = o.dora;
+  const ByModule alphas(config, "alpha_pattern");
+  ByModule(config, "rank_pattern");  // the tensors say what follows from it
+  const auto add_rule = [&](const std::string& layer, const std::string& module, int64_t rank) {
+    const double alpha = alphas.of(module, o.alpha);
+    if (!(alpha > 0) || alpha > 1e6) config.refuse("alpha_pattern", str("gives ", module, " ", alpha, ", not in (0, 1e6]"));
+    require(rank >= 1 && rank <= 65536, ExitCode::kBadData, path, ": the adapter of ", module, " has the rank ", rank);
+    if (rank != o.rank || alpha != o.alpha) o.rules.push_back({layer, rank == o.rank ? 0 : rank, alpha == o.alpha ? 0 : alpha});
+  };
   for (const HfTensor& t : base.tensors) {
     if (!t.name.starts_with(kParameters)) continue;
     const std::string name = t.name.substr(kParameters.size()), layer = without_end(name, kOfWeight);
     const auto there = [&](const std::string& theirs) { return files.find(theirs) != nullptr; };
     if (there(str(kPeftPrefix, t.from[0]))) out.options.train.push_back(name);
     if (!t.name.ends_with(kOfWeight)) continue;
-    const auto parts = lora_parts(layer);
-    check(t.from.size() == 1 || t.from.size() == parts.size(), layer, ": its parts have no names");
-    for (size_t i = 0; i < t.from.size(); ++i)
-      if (there(str(kPeftPrefix, module_of(t.from[i]), ".lora_A.weight")))
-        out.options.targets.push_back(t.from.size() == 1 ? layer : str(layer, ".", parts[i]));
+    const auto names = lora_parts(layer);
+    check(t.from.size() == 1 || t.from.size() == names.size(), layer, ": its parts have no names");
+    for (size_t i = 0; i < t.from.size(); ++i) {
+      const std::string module = module_of(t.from[i]);
+      if (const StoredWeight* a = files.find(str(kPeftPrefix, module, ".lora_A.weight"))) {
+        parts.layers.push_back(t.from.size() == 1 ? layer : str(layer, ".", names[i]));
+        add_rule(parts.layers.back(), module, a->shape.rank() > 0 ? a->shape[0] : 0);
+      }
+      if (const StoredWeight* a = files.find(str(kPeftPrefix, module, ".lora_embedding_A"))) {
+        parts.tables.push_back(layer);
+        add_rule(layer, module, a->shape.rank() > 0 ? a->shape[0] : 0);
+      }
+    }
   }
-  require(!out.options.targets.empty(), ExitCode::kBadData, path, ": holds no adapter of a linear layer of ",
+  o.targets = parts.layers;
+  o.targets.insert(o.targets.end(), parts.tables.begin(), parts.tables.end());
+  parts.trained = o.train;
+  require(!o.targets.empty(), ExitCode::kBadData, path, ": holds no adapter of a linear layer or embedding of ",
           model.folder,
           files.weights().empty() ? std::string() : str("; its first tensor is ", files.weights()[0].name));
   HfModel& m = out.weights;
   m.folder = path;
   m.family = str("adapter of a ", base.family);
-  m.tensors = peft_tensors(base, out.options.targets, out.options.train);
+  m.tensors = peft_tensors(base, parts);
+  std::optional<WeightFiles> of_model;
+  for (const StoredWeight& w : files.weights()) {
+    if (!w.name.starts_with(kPeftPrefix) || !w.name.ends_with(kBaseLayer)) continue;
+    if (!of_model) of_model = WeightFiles::open(model.folder);
+    require_of_model(files, w, model, *of_model);
+    m.ignored.push_back(w.name);
+  }
   for (const auto& [copy, original] : base.copies)
     if (files.find(str(kPeftPrefix, copy))) m.copies.emplace_back(str(kPeftPrefix, copy), str(kPeftPrefix, original));
   return out;
 }
 
-JsonObject peft_config(const HfModel& base, const LoraOptions& o, const std::vector<std::string>& layers,
-                       const std::vector<std::string>& trained, const std::string& base_folder) {
+JsonObject peft_config(const HfModel& base, const LoraOptions& o, const PeftParts& parts,
+                       const std::string& base_folder) {
   std::vector<JsonValue> targets, saved;
-  for (const std::string& layer : layers) {
+  const double alpha = o.alpha > 0 ? o.alpha : static_cast<double>(o.rank);
+  JsonObject ranks, alphas;
+  const auto add = [&](const std::string& layer, const std::string& module) {
+    targets.emplace_back(module);
+    if (o.rank_of(layer) != o.rank) ranks.emplace_back(module, o.rank_of(layer));
+    if (o.alpha_of(layer) != alpha) alphas.emplace_back(module, o.alpha_of(layer));
+  };
+  for (const std::string& layer : parts.layers) {
     const AdaptedWeight weight = adapted_weight(base, layer);
-    for (size_t i = weight.begin; i < weight.end; ++i) targets.emplace_back(module_of(weight.tensor.from[i]));
+    for (size_t i = weight.begin; i < weight.end; ++i) add(layer, module_of(weight.tensor.from[i]));
   }
+  for (const std::string& table : parts.tables)
+    add(table, module_of(tensor_of(base, table + std::string(kOfWeight)).from[0]));
   std::set<std::string> modules;
   bool tied = false;
-  for (const std::string& name : trained)
+  for (const std::string& name : parts.trained)
     for (const std::string& from : tensor_of(base, name).from) {
       modules.insert(module_of(from));
       for (const auto& [copy, original] : copies_of(base, from)) modules.insert(module_of(copy)), tied = true;
@@ -228,9 +331,12 @@ JsonObject peft_config(const HfModel& base, const LoraOptions& o, const std::vec
                  {"task_type", causal ? JsonValue(std::string("CAUSAL_LM")) : JsonValue(nullptr)},
                  {"base_model_name_or_path", base_folder},
                  {"r", o.rank},
-                 {"lora_alpha", o.alpha > 0 ? o.alpha : static_cast<double>(o.rank)},
+                 {"lora_alpha", alpha},
                  {"lora_dropout", o.dropout},
                  {"use_rslora", o.rslora},
+                 {"use_dora", parts.dora},
+                 {"rank_pattern", JsonText{json_line(ranks)}},
+                 {"alpha_pattern", JsonText{json_line(alphas)}},
                  {"target_modules", json_array(targets)},
                  {"modules_to_save", saved.empty() ? JsonValue(nullptr) : JsonValue(json_array(saved))},
                  {"bias", std::string("none")},

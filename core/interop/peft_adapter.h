@@ -15,8 +15,17 @@ namespace lockstep {
 constexpr const char* kPeftConfig = "adapter_config.json";
 constexpr const char* kPeftWeights = "adapter_model.safetensors";
 
+// What of ours is adapted, or trained whole.
+struct PeftParts {
+  std::vector<std::string> layers;   // linear ones, or parts of them (core/nn/lora.h)
+  std::vector<std::string> tables;   // embeddings
+  std::vector<std::string> trained;  // parameters
+  bool dora = false;
+};
+
 struct PeftAdapter {
   LoraOptions options;  // targets are dotted names of our layers or parts, train of our parameters
+  PeftParts parts;
   HfModel weights;      // our adapters' tensors, and those of options.train, from the file's
 };
 
@@ -31,14 +40,12 @@ LoraOptions peft_options(std::string_view json, const std::string& path);
 // `model` with the names that peft gives its tensors: those of its modules in transformers 5, which of some families
 // differ from those in files. Throws kBadData for a family whose adapters are not supported.
 HfModel named_by_peft(HfModel model);
-// The tensors of such a file for these layers, or parts of layers (core/nn/lora.h), and parameters of ours; where one
-// layer of ours is several of theirs, all have the same A, and a tied weight comes with its copy, under one name of
-// ours. `base` as named_by_peft(). Throws ExitCode::kBadData for what has no counterpart, and for a weight of BERT that
-// is tied.
-std::vector<HfTensor> peft_tensors(const HfModel& base, const std::vector<std::string>& layers,
-                                   const std::vector<std::string>& trained);
+// The tensors of such a file for these parts; where one layer of ours is several of theirs, all have the same A, and a
+// tied weight comes with its copy, under one name of ours. `base` as named_by_peft(). Throws ExitCode::kBadData for what
+// has no counterpart, and for a weight of BERT that is tied.
+std::vector<HfTensor> peft_tensors(const HfModel& base, const PeftParts& parts);
 // adapter_config.json.
-JsonObject peft_config(const HfModel& base, const LoraOptions& options, const std::vector<std::string>& layers,
-                       const std::vector<std::string>& trained, const std::string& base_folder);
+JsonObject peft_config(const HfModel& base, const LoraOptions& options, const PeftParts& parts,
+                       const std::string& base_folder);
 
 }  // namespace lockstep

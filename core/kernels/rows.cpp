@@ -348,7 +348,8 @@ struct Dropout : DropoutRows {
 };
 
 // Numbers are a function of (key, sample, element), as in Dropout.
-struct Randn : RandnRows {
+template <bool kNormal>
+struct Random : RandomRows {
   static constexpr unsigned kKept = 0, kPassed = operand_bit(kY);
   template <class T, class Row>
   HD static void run(Row& row) {
@@ -360,7 +361,8 @@ struct Randn : RandnRows {
     auto y = row.out(kY);
     row.each(n, [&](int64_t i) {
       const Philox4 r = philox(key, part * groups + static_cast<uint64_t>(i) / 4, high);
-      y[i] = static_cast<T>(normal_of(symmetric_of(r.v[i % 4])));
+      const float u = symmetric_of(r.v[i % 4]);
+      y[i] = static_cast<T>(kNormal ? normal_of(u) : u);
     });
   }
 };
@@ -411,7 +413,8 @@ void row(Parallel& where, RowOp op, const RowArgs& a) {
     case RowOp::kCrossEntropyInOnePass: return for_each_row<CrossEntropyInOnePass>(where, a);
     case RowOp::kRescale: return for_each_row<Rescale>(where, a);
     case RowOp::kDropout: return for_each_row<Dropout>(where, a);
-    case RowOp::kRandn: return for_each_row<Randn>(where, a);
+    case RowOp::kRandn: return for_each_row<Random<true>>(where, a);
+    case RowOp::kUniform: return for_each_row<Random<false>>(where, a);
     case RowOp::kSum: return for_each_row<Sum>(where, a);
     case RowOp::kMax: return for_each_row<Max>(where, a);
     case RowOp::kNormSquared: return for_each_row<NormSquared>(where, a);

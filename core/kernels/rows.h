@@ -55,6 +55,7 @@ enum class RowOp : uint8_t {
   kRescale,                // x *= g / loss_gradient, where they differ
   kDropout,                // drop_probability, rows_per_sample, seed, step, site
   kRandn,                  // standard normal; rows_per_sample, seed, step, site
+  kUniform,                // within -1 and 1; likewise
   kSum,
   kMax,
   kNormSquared,  // sum of squares, in fp64
@@ -115,7 +116,7 @@ struct DropoutRows {
   static constexpr RowIn kX{0}, kSamples{1};  // samples int64, an id for each rows_per_sample rows
   static constexpr RowOut kY{0};
 };
-struct RandnRows {
+struct RandomRows {
   static constexpr RowIn kSamples{0};  // int64, an id for each rows_per_sample rows
   static constexpr RowOut kY{0};
 };

@@ -55,6 +55,7 @@ Bert::Bert(const BertOptions& o, const TaskSpec& task)
       segments_(o.segments > 0 ? &child<Embedding>("segments", o.segments, o.width, bert_weights()) : nullptr),
       ln_(child<LayerNorm>("ln", o.width, true, o.norm_eps)),
       drop_(child<Dropout>("drop", o.dropout)) {
+  tokens_.set_called();
   require(task.input.rank() == 1, ExitCode::kConfig, "model.name: bert needs tokens, not samples of shape ",
           task.input);
   require(o.width % o.heads == 0, ExitCode::kConfig, "model.heads: ", o.heads,

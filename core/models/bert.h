@@ -45,6 +45,8 @@ class Bert : public TokenTransformer {
   std::vector<TensorNeed> reads() const override { return {{"tokens", TensorNeed::Type::kInteger, 1}}; }
   ModelTraits traits() const override { return {.rank = head_ ? 0 : 1, .causal = false, .separates_documents = true}; }
   bool takes_cache() const override { return false; }
+  Embedding& token_embedding() override { return tokens_; }
+  bool is_tied() const override { return head_bias_ != nullptr; }
   // int32 -> [B, T, V], or the labels of texts [B, classes].
   using TokenTransformer::forward;
   Tensor forward(const Tensor& tokens_BT, const AttentionScope& scope) override;

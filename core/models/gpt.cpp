@@ -31,6 +31,7 @@ Gpt::Gpt(const GptOptions& o, const TaskSpec& task)
       wte_(child<Embedding>("wte", vocabulary_of(o.vocabulary, task), o.width, weights())),
       wpe_(child<Embedding>("wpe", positions_of(o.positions, context_), o.width, weights())),
       drop_(child<Dropout>("drop", o.dropout)) {
+  wte_.set_called();
   require(task.input.rank() == 1, ExitCode::kConfig, "model.name: gpt needs tokens, not samples of shape ", task.input);
   require(o.width % o.heads == 0, ExitCode::kConfig, "model.heads: ", o.heads,
           " does not divide model.width: ", o.width);

@@ -20,6 +20,8 @@ class Gpt : public TokenTransformer {
   Gpt(const GptOptions& options, const TaskSpec& task);
   std::vector<TensorNeed> reads() const override { return {{"tokens", TensorNeed::Type::kInteger, 1}}; }
   bool has_features() const override { return true; }
+  Embedding& token_embedding() override { return wte_; }
+  bool is_tied() const override { return true; }
   const Tensor* head() const override { return &wte_.weight(); }
   using TokenTransformer::forward;
   // int32 -> [B, T, V]; after a cache [B, 1, V].

@@ -256,6 +256,7 @@ Llama::Llama(const LlamaOptions& options, const TaskSpec& task)
     : options_(options.resolved()),
       context_(task.input.rank() == 1 ? task.input[0] : 0),
       wte_(child<Embedding>("wte", vocabulary_of(options_.vocabulary, task), options_.width, llama_weights())) {
+  wte_.set_called();
   require(task.input.rank() == 1, ExitCode::kConfig, "model.name: llama needs tokens, not samples of shape ",
           task.input);
   for (int64_t i = 0; i < options_.layers; ++i)

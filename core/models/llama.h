@@ -123,6 +123,8 @@ class Llama : public TokenTransformer {
   Llama(const LlamaOptions& options, const TaskSpec& task);
   std::vector<TensorNeed> reads() const override { return {{"tokens", TensorNeed::Type::kInteger, 1}}; }
   bool has_features() const override { return true; }
+  Embedding& token_embedding() override { return wte_; }
+  bool is_tied() const override { return head_ == nullptr; }
   const Tensor* head() const override;
   double logit_cap() const override { return options_.logit_cap; }
   using TokenTransformer::forward;

@@ -6,6 +6,7 @@
 
 #include "core/models/model.h"
 #include "core/nn/attention_scope.h"
+#include "core/nn/layers.h"
 
 namespace lockstep {
 
@@ -32,6 +33,9 @@ class TokenTransformer : public Model {
   // weight, whose bytes are there while it runs and in its backward pass. Where head() is not null.
   using UseFeatures = std::function<Tensor(const Tensor& features, const Tensor& head)>;
   Tensor with_features(const Batch& batch, const UseFeatures& use);
+  // What its tokens are looked up in, and whether its weight is also the head's.
+  virtual Embedding& token_embedding() = 0;
+  virtual bool is_tied() const = 0;
   // Whether the scope may have a cache.
   virtual bool takes_cache() const { return true; }
 

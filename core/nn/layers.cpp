@@ -25,7 +25,7 @@ Linear::Linear(int64_t in, int64_t out, bool bias)
 Linear::Linear(int64_t in, int64_t out, bool bias, Init init)
     : weight_(parameter("weight", {out, in}, init)), bias_(bias ? &parameter("bias", {out}, Init::zeros()) : nullptr) {}
 
-void Linear::add_adapter(int64_t rank, double scale, double dropout, std::string_view part) {
+void Linear::add_adapter(const LoraShape& shape, std::string_view part) {
   const int64_t out = weight_.dim(0), in = weight_.dim(1);
   const std::vector<std::string_view> parts = part.empty() ? std::vector{part} : lora_parts(name());
   const auto count = static_cast<int64_t>(parts.size());
@@ -33,22 +33,62 @@ void Linear::add_adapter(int64_t rank, double scale, double dropout, std::string
   check(index < count && out % count == 0, name(), ": cannot have an adapter of part '", part, "'");
   const std::string prefix = part.empty() ? std::string() : str(part, ".");
   // As peft initialises them: uniform by Kaiming He with a = sqrt(5), which is within 1/sqrt(in), and zero.
-  Tensor& a = parameter(str(prefix, "lora_A"), {rank, in}, Init::uniform(bound(in)));
-  Tensor& b = parameter(str(prefix, "lora_B"), {out / count, rank}, Init::zeros());
+  Tensor& a = parameter(str(prefix, "lora_A"), {shape.rank, in}, Init::uniform(bound(in)));
+  Tensor& b = parameter(str(prefix, "lora_B"), {out / count, shape.rank}, Init::zeros());
+  // Whoever reads the weights sets it (PlacedTask::load_initial).
+  Tensor* magnitude =
+      shape.dora ? &parameter(str(prefix, "lora_magnitude"), {out / count}, Init::ones()) : nullptr;
   adapters_.push_back({a,
                        b,
-                       scale,
-                       dropout,
+                       magnitude,
+                       shape.scale,
+                       shape.dropout,
                        str(name(), ".", prefix, "lora"),
                        {index * (out / count), (count - 1 - index) * (out / count)}});
 }
 
+// Of each row of weight + scale B A. The rows of B A are not formed: with W the weight, |W|^2 + 2 scale W A^T . B +
+// scale^2 B A A^T . B.
+Tensor Linear::lengths_of_rows(const Adapter& adapter) const {
+  NoGrad no_grad;
+  const Tensor a = adapter.a.detach(), b = adapter.b.detach();
+  const int64_t first = adapter.around.before, rows = b.dim(0), in = a.dim(1);
+  Tensor weight = weight_.detach();
+  if (is_coded(weight.dtype())) weight = raw::cast(weight, a.dtype());
+  weight = raw::contiguous(weight.slice(0, first, first + rows));
+  const Tensor squares = Tensor::empty({rows}, DType::kFloat64);
+  RowArgs r;
+  r.rows = rows, r.cols = in;
+  r[ReduceRows::kX] = raw::rows_of(weight, in);
+  r[ReduceRows::kResult] = raw::write_one_per_row(squares);
+  raw::row(RowOp::kNormSquared, r);
+  const DType wide = raw::statistics_type(a);
+  const auto widened = [&](const Tensor& t) { return raw::cast(t, wide); };
+  const Tensor cross = widened(linear(weight, a)), own = widened(linear(b, linear(a, a)));
+  const Tensor both = add(affine(cross, 2 * adapter.scale), affine(own, adapter.scale * adapter.scale));
+  return sqrt(add(widened(squares), sum(mul(both, widened(b)), {1})));
+}
+
+// `y`: x W^T.
+Tensor Linear::change_by(const Adapter& adapter, const Tensor& x, const Tensor& y) const {
+  const bool drops = training() && adapter.dropout > 0;
+  const Tensor seen = drops ? dropout(x, adapter.dropout, random_site(adapter.site)) : x;
+  const Tensor change = affine(linear(linear(seen, adapter.a), adapter.b), adapter.scale);
+  if (!adapter.magnitude) return change;
+  const Tensor whole = drops ? linear(seen, weight_) : y;
+  const int64_t first = adapter.around.before, end = first + change.dim(-1);
+  const Tensor own = change.dim(-1) < whole.dim(-1) ? slice(whole, static_cast<int>(whole.rank()) - 1, first, end) : whole;
+  const Tensor lengths = lengths_of_rows(adapter);
+  const Tensor factor = div(cast(*adapter.magnitude, lengths.dtype()), lengths);
+  return add(mul(own, cast(affine(factor, 1, -1), own.dtype())), mul(change, cast(factor, change.dtype())));
+}
+
 Tensor Linear::forward(const Tensor& x) {
-  Tensor y = linear(x, weight_, bias());
+  const bool dora = std::any_of(adapters_.begin(), adapters_.end(), [](auto& a) { return a.magnitude != nullptr; });
+  const Tensor product = dora ? linear(x, weight_) : Tensor();  // without the bias
+  Tensor y = dora ? (bias_ ? add(product, *bias_) : product) : linear(x, weight_, bias());
   for (const Adapter& adapter : adapters_) {
-    const bool drops = training() && adapter.dropout > 0;
-    const Tensor seen = drops ? dropout(x, adapter.dropout, random_site(adapter.site)) : x;
-    Tensor change = affine(linear(linear(seen, adapter.a), adapter.b), adapter.scale);
+    Tensor change = change_by(adapter, x, product);
     if (change.dim(-1) < y.dim(-1)) {
       std::vector<Padding> around(static_cast<size_t>(change.rank()));
       around.back() = adapter.around;
@@ -88,7 +128,19 @@ Tensor RmsNorm::forward(const Tensor& x) {
 }
 
 Embedding::Embedding(int64_t count, int64_t width, Init init) : weight_(table("weight", {count, width}, init)) {}
-Tensor Embedding::forward(const Tensor& index) { return embedding(weight_, index); }
+void Embedding::add_adapter(const LoraShape& shape) {
+  // As peft initialises them.
+  a_ = &table("lora_embedding_A", {weight_.dim(0), shape.rank}, Init::zeros());
+  b_ = &parameter("lora_embedding_B", {weight_.dim(1), shape.rank}, Init::normal(1));
+  scale_ = shape.scale;
+}
+Tensor Embedding::forward(const Tensor& index) {
+  Tensor y = embedding(weight_, index);
+  if (a_) y = add(y, affine(linear(embedding(*a_, index), *b_), scale_));
+  if (noise_ == 0 || !training()) return y;
+  const double bound = noise_ / std::sqrt(static_cast<double>(y.dim(-2) * y.dim(-1)));
+  return add(y, affine(uniform(y.shape(), random_site(str(name(), ".noise")), y.dtype()), bound));
+}
 
 Conv2d::Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation,
                int64_t groups)

@@ -14,6 +14,13 @@ namespace lockstep {
 
 class Dropout;
 
+// Of one low-rank adapter (core/nn/lora.h).
+struct LoraShape {
+  int64_t rank = 0;
+  double scale = 1, dropout = 0;
+  bool dora = false;
+};
+
 // y = x weight^T + bias; weight [out, in]
 class Linear : public ModuleOf<Tensor> {
  public:
@@ -22,8 +29,9 @@ class Linear : public ModuleOf<Tensor> {
   Linear(int64_t in, int64_t out, bool bias, Init init);
   Tensor forward(const Tensor& x) override;  // [..., in] -> [..., out]
   // Adds a low-rank adapter (core/nn/lora.h), as parameters lora_A and lora_B of this module; or of one of lora_parts()
-  // it, as PART.lora_A and PART.lora_B, which may be called for several. Before they are placed.
-  void add_adapter(int64_t rank, double scale, double dropout, std::string_view part = {});
+  // it, as PART.lora_A and PART.lora_B, which may be called for several; with dora also lora_magnitude. Before they are
+  // placed.
+  void add_adapter(const LoraShape& shape, std::string_view part = {});
   bool has_adapter() const { return !adapters_.empty(); }
   // Its outputs are no equal parts one after the other, whatever its name: lora_parts() are none of it.
   void set_undivided() { undivided_ = true; }
@@ -41,10 +49,13 @@ class Linear : public ModuleOf<Tensor> {
  private:
   struct Adapter {
     Tensor &a, &b;
+    Tensor* magnitude;  // null without dora
     double scale, dropout;
     std::string site;  // of its random numbers
     Padding around;    // the outputs of other parts
   };
+  Tensor change_by(const Adapter& adapter, const Tensor& x, const Tensor& y) const;
+  Tensor lengths_of_rows(const Adapter& adapter) const;
   Tensor& weight_;
   Tensor* bias_;
   std::vector<Adapter> adapters_;
@@ -88,10 +99,20 @@ class Embedding : public ModuleOf<Tensor> {
   bool may_be_apart() const override { return untied_; }
   // The model's head has a weight of its own.
   void set_untied() { untied_ = true; }
+  // Adds a low-rank adapter, as parameters lora_embedding_A and lora_embedding_B of this module; dropout and dora have
+  // no effect. Before they are placed. weight() is without it.
+  void add_adapter(const LoraShape& shape);
+  // Whether its tokens are looked up by operator(); other tables are read through weight() alone.
+  void set_called() { called_ = true; }
+  bool is_called() const { return called_; }
+  // In training, uniform noise within alpha / sqrt(T width) is added to rows of T (NEFTune, Jain et al. 2023).
+  void set_noise(double alpha) { noise_ = alpha; }
 
  private:
   Tensor& weight_;
-  bool untied_ = false;
+  bool untied_ = false, called_ = false;
+  double noise_ = 0, scale_ = 1;
+  Tensor *a_ = nullptr, *b_ = nullptr;
 };
 
 // 3x3 and the like, on images [B, H, W, C]; weight [out, k, k, in / groups]. Groups must divide in and out

@@ -10,9 +10,27 @@
 
 namespace lockstep {
 
-double LoraOptions::scale() const {
-  const auto r = static_cast<double>(rank);
-  return (alpha > 0 ? alpha : r) / (rslora ? std::sqrt(r) : r);
+int64_t LoraOptions::rank_of(std::string_view layer) const {
+  int64_t out = rank;
+  for (const LoraRule& rule : rules)
+    if (rule.rank > 0 && matches(rule.pattern, layer)) out = rule.rank;
+  return out;
+}
+double LoraOptions::alpha_of(std::string_view layer) const {
+  double out = alpha;
+  for (const LoraRule& rule : rules)
+    if (rule.alpha > 0 && matches(rule.pattern, layer)) out = rule.alpha;
+  return out > 0 ? out : static_cast<double>(rank_of(layer));
+}
+double LoraOptions::scale_of(std::string_view layer) const {
+  const auto r = static_cast<double>(rank_of(layer));
+  return alpha_of(layer) / (rslora ? std::sqrt(r) : r);
+}
+
+std::vector<Field> fields(LoraRule& rule) {
+  return {field("pattern", rule.pattern, "of dotted names of layers, or of parts of them; * matches any characters"),
+          field("rank", rule.rank, "of their adapters; 0: lora.rank").with_range(0, 65536),
+          field("alpha", rule.alpha, "of their adapters; 0: lora.alpha").with_range(0, 1e6)};
 }
 
 std::vector<Field> fields(LoraOptions& o) {
@@ -29,6 +47,10 @@ std::vector<Field> fields(LoraOptions& o) {
       field("dropout", o.dropout, "probability of dropping an input feature of an adapter")
           .with_range(0, 0.99)
           .without_effect_at_default(),
+      field("dora", o.dora, "the lengths of the rows of adapted weights are trained apart from their directions (DoRA)")
+          .without_effect_at_default(),
+      list_field("rules", o.rules, "adapters of another rank or alpha; of those that match the last counts")
+          .without_effect_at_default(),
       field("targets", o.targets,
             "linear layers that get adapters, by patterns of their dotted names, such as ['*.qkv', '*.proj'], or of "
             "parts of fused ones, such as ['*.qkv.q']; * matches any characters")
@@ -37,7 +59,11 @@ std::vector<Field> fields(LoraOptions& o) {
           .without_effect_at_default()};
 }
 
-bool is_lora_parameter(std::string_view name) { return name.ends_with(kLoraA) || name.ends_with(kLoraB); }
+bool is_lora_parameter(std::string_view name) {
+  for (std::string_view end : {kLoraA, kLoraB, kLoraMagnitude, kLoraEmbeddingA, kLoraEmbeddingB})
+    if (name.ends_with(end)) return true;
+  return false;
+}
 
 std::vector<std::string_view> lora_parts(std::string_view layer) {
   if (layer == "qkv" || layer.ends_with(".qkv")) return {"q", "k", "v"};
@@ -75,7 +101,14 @@ const std::vector<PeftTarget>& peft_targets() {
                                            {"gate_proj", {"*.gate"}},
                                            {"up_proj", {"*.up"}},
                                            {"down_proj", {"*.down"}},
-                                           {"lm_head", {"head"}}};
+                                           {"lm_head", {"head"}},
+                                           {"embed_out", {"head"}},
+                                           {"dense_h_to_4h", {"*.up"}},
+                                           {"dense_4h_to_h", {"*.down"}},
+                                           {"embed_tokens", {"wte"}},
+                                           {"embed_in", {"wte"}},
+                                           {"wte", {"wte"}},
+                                           {"word_embeddings", {"tokens"}}};
   return all;
 }
 constexpr std::string_view kAllLinear = "all-linear";  // every one but the output layer
@@ -85,6 +118,7 @@ class Targets {
  public:
   explicit Targets(Module& root) {
     collect(root);
+    for (const Embedding* table : tables_) names_.push_back(table->name());
     for (const Linear* layer : layers_) {
       names_.push_back(layer->name());
       for (std::string_view part : parts_of(*layer)) names_.push_back(str(layer->name(), ".", part));
@@ -92,6 +126,7 @@ class Targets {
   }
 
   const std::vector<Linear*>& layers() const { return layers_; }
+  const std::vector<Embedding*>& tables() const { return tables_; }
 
   // Patterns of our names: `target` itself where it matches a layer, or else what peft means by it.
   std::vector<std::string> patterns_of(const std::string& target) const {
@@ -113,6 +148,7 @@ class Targets {
  private:
   void collect(Module& m) {
     if (auto* linear = dynamic_cast<Linear*>(&m)) layers_.push_back(linear);
+    if (auto* table = dynamic_cast<Embedding*>(&m); table && table->is_called()) tables_.push_back(table);
     for (auto& [_, child] : m.children()) collect(*child);
   }
   bool matches_one(const std::string& pattern) const {
@@ -134,6 +170,7 @@ class Targets {
   }
 
   std::vector<Linear*> layers_;
+  std::vector<Embedding*> tables_;
   std::vector<std::string> names_;
 };
 
@@ -156,7 +193,12 @@ void add_adapters(Module& root, const LoraOptions& o) {
   std::vector<std::string> patterns;
   for (const std::string& target : o.targets)
     for (std::string& pattern : targets.patterns_of(target)) patterns.push_back(std::move(pattern));
-  std::vector<bool> used(patterns.size());
+  std::vector<bool> used(patterns.size()), ruled(o.rules.size());
+  const auto shape_of = [&](const std::string& name) -> LoraShape {
+    for (size_t i = 0; i < o.rules.size(); ++i)
+      if (matches(o.rules[i].pattern, name)) ruled[i] = true;
+    return {o.rank_of(name), o.scale_of(name), o.dropout, o.dora};
+  };
   const auto is_chosen = [&](const std::string& name) {
     bool chosen = false;
     for (size_t i = 0; i < patterns.size(); ++i)
@@ -164,11 +206,18 @@ void add_adapters(Module& root, const LoraOptions& o) {
     return chosen;
   };
   for (Linear* layer : targets.layers()) {
-    if (is_chosen(layer->name())) layer->add_adapter(o.rank, o.scale(), o.dropout);
+    if (is_chosen(layer->name())) layer->add_adapter(shape_of(layer->name()));
     else
       for (std::string_view part : parts_of(*layer))
-        if (is_chosen(str(layer->name(), ".", part))) layer->add_adapter(o.rank, o.scale(), o.dropout, part);
+        if (const std::string name = str(layer->name(), ".", part); is_chosen(name))
+          layer->add_adapter(shape_of(name), part);
   }
+  for (Embedding* table : targets.tables())
+    if (std::find(patterns.begin(), patterns.end(), table->name()) != patterns.end() && is_chosen(table->name()))
+      table->add_adapter(shape_of(table->name()));
+  for (size_t i = 0; i < o.rules.size(); ++i)
+    require(ruled[i], ExitCode::kConfig, "lora.rules: pattern '", o.rules[i].pattern,
+            "' matches no adapter of this model");
   for (size_t i = 0; i < patterns.size(); ++i)
     require(used[i], ExitCode::kConfig, "lora.targets: pattern '", patterns[i],
             "' matches no linear layer of this model: another pattern takes the layer whole");

@@ -39,18 +39,27 @@ Tensor dropout(const Tensor& x, double p, uint64_t site, CallSite place) {
                    });
 }
 
-Tensor randn(const Shape& shape, uint64_t site, DType type) {
-  const TraceOp op("randn");
-  const Tensor samples = raw::samples_of("randn", shape);
+namespace {
+Tensor random_numbers(const char* name, RowOp kind, const Shape& shape, uint64_t site, DType type) {
+  const TraceOp op(name);
+  const Tensor samples = raw::samples_of(name, shape);
   Tensor y = Tensor::empty(shape, type);
   const RandomKey& random = context().random;
   RowArgs r = raw::rows_along_last(y);
-  r[RandnRows::kSamples] = raw::same_row(samples);
-  r[RandnRows::kY] = raw::write_rows(y, r.cols);
+  r[RandomRows::kSamples] = raw::same_row(samples);
+  r[RandomRows::kY] = raw::write_rows(y, r.cols);
   r.rows_per_sample = r.rows / shape[0];
   r.seed = random.seed, r.step = static_cast<uint64_t>(random.step), r.site = site;
-  raw::row(RowOp::kRandn, r);
+  raw::row(kind, r);
   return y;
+}
+}  // namespace
+
+Tensor randn(const Shape& shape, uint64_t site, DType type) {
+  return random_numbers("randn", RowOp::kRandn, shape, site, type);
+}
+Tensor uniform(const Shape& shape, uint64_t site, DType type) {
+  return random_numbers("uniform", RowOp::kUniform, shape, site, type);
 }
 
 }  // namespace lockstep

@@ -248,6 +248,7 @@ Tensor embedding(const Tensor& table, const Tensor& index, CallSite place = Call
 Tensor dropout(const Tensor& x, double p, uint64_t site, CallSite place = CallSite::current());
 // Standard normal numbers of that shape and floating-point type, without gradient; their key is as dropout's.
 Tensor randn(const Shape& shape, uint64_t site, DType type = DType::kFloat32);
+Tensor uniform(const Shape& shape, uint64_t site, DType type = DType::kFloat32);  // likewise, within -1 and 1
 // x [B, H, W, C] with weight [O, KH, KW, C / groups], bias [O] or undefined: [B, H', W', O]. The taps of the kernel are
 // `dilation` pixels apart. Channels fall into groups: each of O sees those of its own group alone; with C groups the
 // convolution is depthwise.

@@ -142,6 +142,7 @@ constexpr OtherName kOtherNames[] = {
     {"model_path", "init.from"},
     {"model_name_or_path", "init.from"},
     {"pretrained_model_name_or_path", "init.from"},
+    {"neftune_noise_alpha", "train.embedding_noise"},
     {"lora_r", "lora.rank"},
     {"lora_rank", "lora.rank"},
     {"lora_alpha", "lora.alpha"},

@@ -10,6 +10,12 @@ namespace {
 
 // Whether a value of the configuration, as it is written there, is that of the folder.
 bool agrees(const ConfigNode& node, const JsonValue& value) {
+  if (const auto* json = std::get_if<JsonText>(&value); json && node.kind == ConfigNode::Kind::kList) {
+    const auto list = parse_json_array(json->text);
+    return list && list->size() == node.children.size() &&
+           std::equal(list->begin(), list->end(), node.children.begin(),
+                      [](const JsonValue& v, const ConfigNode& n) { return agrees(n, v); });
+  }
   if (node.kind != ConfigNode::Kind::kScalar) return false;
   if (const auto* text = std::get_if<std::string>(&value)) return node.scalar == *text;
   if (const auto* truth = std::get_if<bool>(&value)) return node.scalar == to_text(*truth);
@@ -69,12 +75,16 @@ std::shared_ptr<const HfModel> take_adapter_of_folder(ConfigTree& tree, const Hf
   take(tree, "lora", "rank", o.rank, place);
   take(tree, "lora", "alpha", o.alpha, place);
   take(tree, "lora", "rslora", o.rslora, place);
+  take(tree, "lora", "dora", o.dora, place);
   if (!find(tree, "lora", "dropout")) take(tree, "lora", "dropout", o.dropout, place);
   const auto list = [](const std::vector<std::string>& names) {
     return json_array(std::vector<JsonValue>(names.begin(), names.end()));
   };
   take(tree, "lora", "targets", list(o.targets), weights);
   if (!o.train.empty()) take(tree, "lora", "train", list(o.train), weights);
+  std::vector<JsonObject> rules;
+  for (const LoraRule& r : o.rules) rules.push_back({{"pattern", r.pattern}, {"rank", r.rank}, {"alpha", r.alpha}});
+  if (!rules.empty()) take(tree, "lora", "rules", json_array(rules), weights);
   return std::make_shared<HfModel>(std::move(adapter.weights));
 }
 

@@ -45,6 +45,7 @@ struct TrainOptions {
   std::vector<std::string> class_weights;  // numbers, or "auto" alone
   int64_t loss_rows = 0;                   // 0: all
   double huber_delta = 0;                  // 0: mean squares
+  double embedding_noise = 0;
   bool anomaly = false;
   std::vector<std::string> watch;
   int64_t watch_every = 10;

@@ -109,7 +109,8 @@ class Checks {
     for (const auto& [key, is_set] :
          {std::pair("lora.alpha", l.alpha > 0), std::pair("lora.rslora", l.rslora),
           std::pair("lora.dropout", l.dropout > 0), std::pair("lora.targets", !l.targets.empty()),
-          std::pair("lora.train", !l.train.empty())})
+          std::pair("lora.train", !l.train.empty()), std::pair("lora.dora", l.dora),
+          std::pair("lora.rules", !l.rules.empty())})
       needs(l.rank > 0 || !is_set, key, "has an effect only with lora.rank");
     needs(s_.init.fresh.empty() || from, "init.new", "has an effect only with init.from");
     needs(!s_.init.new_classes || !s_.init.fresh.empty(), "init.new_classes",

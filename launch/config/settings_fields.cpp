@@ -91,6 +91,11 @@ std::vector<Field> fields(TrainOptions& o) {
             "linearly (Huber's loss); 0: all squared")
           .at_least(0)
           .without_effect_at_default(),
+      field("embedding_noise", o.embedding_noise,
+            "alpha: to the embeddings of each row in training, uniform noise within alpha / sqrt(tokens x features) is "
+            "added (NEFTune); 0: none")
+          .with_range(0, 1e6)
+          .without_effect_at_default(),
       field("anomaly", o.anomaly, "check every result for NaN and infinity, and name the operation; slow")
           .without_effect_on_math(),
       field("watch", o.watch,

@@ -10,6 +10,7 @@
 
 #include "core/base/name_pattern.h"
 #include "core/interop/load_weights.h"
+#include "core/models/token_transformer.h"
 #include "core/nn/lora.h"
 #include "core/state/weight_coder.h"
 #include "launch/training/load_model.h"
@@ -114,6 +115,10 @@ std::unique_ptr<Task> build_task(const Settings& s, const TaskSpec& data, const 
   };
   auto model = build_model(s, data);
   const bool separates = model->traits().separates_documents;
+  auto* const of_tokens = dynamic_cast<TokenTransformer*>(model.get());
+  refuse_unless(of_tokens || s.train.embedding_noise == 0, "train.embedding_noise", "the model ", s.model_name,
+                " has no embeddings of tokens; gpt, llama and bert do");
+  if (of_tokens) of_tokens->token_embedding().set_noise(s.train.embedding_noise);
   const int places = apply_recompute(*model, s.recompute);
   auto task =
       s.task->build(std::move(model), {.data = data,

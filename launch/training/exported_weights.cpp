@@ -1,8 +1,9 @@
 #include "launch/training/exported_weights.h"
 
 #include <algorithm>
+#include <cmath>
 
-#include "core/interop/load_weights.h"
+#include "core/models/token_transformer.h"
 #include "launch/training/build_model.h"
 #include "optim/weight_average.h"
 
@@ -29,7 +30,8 @@ void ExportedWeights::add_base() {
     if (!is_lora_parameter(name)) shapes_[name] = shape;
   std::vector<StateEntry> frozen, others;
   const auto model = build_model(*settings_, task_of(checkpoint_.info));
-  for (const std::string& name : coded_weights(*settings_, *model)) coded_.insert(str(kParameters, name));
+  const auto* of_tokens = dynamic_cast<const TokenTransformer*>(model.get());
+  is_tied_ = of_tokens && of_tokens->is_tied();
   for (const NamedParameter& p : model->parameters()) {
     const Shape shape = p.parameter->value.shape();
     const std::string name = str(kParameters, p.name);
@@ -38,85 +40,101 @@ void ExportedWeights::add_base() {
   }
   for (const NamedBuffer& b : model->buffers())
     others.push_back({str(kBuffers, b.name), b.buffer->value.shape(), 0, Tensor::empty({0})});
-  if (settings_->pretrained) {
-    std::vector<StateEntry> all = frozen;
-    all.insert(all.end(), others.begin(), others.end());
-    folder_ = with_own_names(*settings_->pretrained, all);
-    for (const HfTensor& t : folder_.tensors) tensors_[t.name] = &t;
-    files_ = WeightFiles::open(folder_.folder);
-  } else {
-    base_ = open_newest(settings_->init.from);
-  }
-  read_initial(*settings_, base_ ? &*base_ : nullptr, frozen, others);  // are they its tensors?
+  std::vector<StateEntry> all = frozen;
+  all.insert(all.end(), others.begin(), others.end());
+  base_.emplace(*settings_, *model, all);
+  read_initial(*settings_, base_->checkpoint(), frozen, others);  // are they its tensors?
   Hash128 sum;
   for (const StateEntry& e : frozen)
     for_each_piece({0, e.region.shape.numel()}, kHashedAtOnce, [&](IndexRange r) {
       std::vector<float> values(static_cast<size_t>(r.size()));
-      read_stored(e.name, r, values.data());
+      base_->read_stored(e.name, e.region.shape, r, values.data());
       sum += digest_of(e.name, r.begin, values.data(), r.size());
     });
   require_base_of(*settings_, checkpoint_, to_hex(sum));
 }
 
-void ExportedWeights::read_stored(const std::string& name, IndexRange range, float* out) const {
-  if (!checkpoint_.info.base.empty() && !trained_.contains(name)) {
-    if (base_) return read_elements(*base_, name, range, out);
-    return read_weight(*tensors_.at(name), shapes_.at(name), folder_, *files_, range, out);
-  }
+void ExportedWeights::read_unmerged(const std::string& name, IndexRange range, float* out) const {
+  if (base_ && !trained_.contains(name)) return base_->read(name, shapes_.at(name), range, out);
   const bool average = name.starts_with(kParameters) && averaged_.contains(name_in_model(name));
   read_elements(checkpoint_, average ? str(kAverages, name_in_model(name)) : name, range, out);
 }
 
 void ExportedWeights::read(const std::string& name, IndexRange range, float* out) const {
-  read_stored(name, range, out);
-  if (coded_.contains(name)) round_coded(name, range, out);
+  read_unmerged(name, range, out);
   if (!name.ends_with(kWeightName)) return;
   const std::string layer = name.substr(0, name.size() - kWeightName.size());
   const Shape& shape = shapes_.at(name);
-  if (trained_.contains(str(layer, kLoraA))) return merge(layer, {0, shape[0]}, range, out);
+  for (std::string_view a : {kLoraA, kLoraEmbeddingA})
+    if (trained_.contains(str(layer, a))) return merge(name, layer, {0, shape[0]}, range, out);
   const auto parts = lora_parts(layer);
   const auto rows = shape[0] / std::max<int64_t>(1, static_cast<int64_t>(parts.size()));
   for (int64_t i = 0; const std::string_view part : parts) {
     const std::string of_part = str(layer, ".", part);
-    if (trained_.contains(str(of_part, kLoraA))) merge(of_part, {i * rows, (i + 1) * rows}, range, out);
+    if (trained_.contains(str(of_part, kLoraA))) merge(name, of_part, {i * rows, (i + 1) * rows}, range, out);
     ++i;
   }
 }
 
-// The model was trained beside what the codes decode to.
-void ExportedWeights::round_coded(const std::string& name, IndexRange range, float* out) const {
-  if (coder_.first != name) {
-    const auto read = [&](IndexRange r, float* values) { read_stored(name, r, values); };
-    coder_.second = coder_of(settings_->parallel.coding(), shapes_.at(name), read);
-    coder_.first = name;
+void ExportedWeights::open_adapter(const std::string& layer) const {
+  if (adapter_.layer == layer) return;
+  const auto values = [&](std::string_view end) {
+    const std::string name = str(layer, end);
+    std::vector<float> out(static_cast<size_t>(trained_.at(name).numel()));
+    read_unmerged(name, {0, trained_.at(name).numel()}, out.data());
+    return out;
+  };
+  if (trained_.contains(str(layer, kLoraA))) {
+    adapter_ = {layer, values(kLoraA), values(kLoraB), {}};
+    if (trained_.contains(str(layer, kLoraMagnitude))) adapter_.magnitude = values(kLoraMagnitude);
+    return;
   }
-  coder_.second->round(range.begin, out, range.size());
+  require(!is_tied_, ExitCode::kBadData, checkpoint_.dir, ": ", name_in_model(layer),
+          " has an adapter, and its weight is also the model's head, which has none: there is no merged model; export "
+          "the adapter with --to peft");
+  // Of an embedding the rows' factors are A, and the columns' are B, which is [width, rank].
+  const std::vector<float> b = values(kLoraEmbeddingB);
+  const int64_t width = trained_.at(str(layer, kLoraEmbeddingB))[0], rank = trained_.at(str(layer, kLoraEmbeddingB))[1];
+  std::vector<float> turned(b.size());
+  for (int64_t c = 0; c < width; ++c)
+    for (int64_t k = 0; k < rank; ++k) turned[static_cast<size_t>(k * width + c)] = b[static_cast<size_t>(c * rank + k)];
+  adapter_ = {layer, std::move(turned), values(kLoraEmbeddingA), {}};
 }
 
-// out += scale B A, where `rows` of the weight are those of B.
-void ExportedWeights::merge(const std::string& layer, IndexRange rows, IndexRange range, float* out) const {
-  const std::string a = str(layer, kLoraA), b = str(layer, kLoraB);
-  const int64_t rank = trained_.at(a)[0], in = trained_.at(a)[1];
+// out += scale B A, where `rows` of the weight are those of B; with magnitudes each of these rows gets that length.
+void ExportedWeights::merge(const std::string& name, const std::string& layer, IndexRange rows, IndexRange range,
+                            float* out) const {
+  open_adapter(layer);
+  const auto count = static_cast<int64_t>(adapter_.b.size());
+  const int64_t rank = count / rows.size(), in = static_cast<int64_t>(adapter_.a.size()) / rank;
   const IndexRange mine = intersect(range, {rows.begin * in, rows.end * in});
-  if (mine.empty()) return;
-  if (adapter_.layer != layer) {
-    adapter_ = {layer, rank, std::vector<float>(static_cast<size_t>(trained_.at(a).numel())),
-                std::vector<float>(static_cast<size_t>(trained_.at(b).numel()))};
-    read_stored(a, {0, trained_.at(a).numel()}, adapter_.a.data());
-    read_stored(b, {0, trained_.at(b).numel()}, adapter_.b.data());
-  }
-  const double scale = settings_->lora.scale();
+  const double scale = settings_->lora.scale_of(name_in_model(layer));
   std::vector<double> row(static_cast<size_t>(in));
   for (int64_t at = mine.begin; at < mine.end;) {
     const int64_t r = at / in, end = std::min(mine.end, (r + 1) * in);
+    const bool whole = !adapter_.magnitude.empty();  // a length is that of the whole row
+    const int64_t first = whole ? 0 : at - r * in, last = whole ? in : end - r * in;
     std::fill(row.begin(), row.end(), 0.0);
     for (int64_t k = 0; k < rank; ++k) {
       const double of_b = adapter_.b[static_cast<size_t>((r - rows.begin) * rank + k)];
       const float* of_a = adapter_.a.data() + k * in;
-      for (int64_t i = at - r * in; i < end - r * in; ++i) row[static_cast<size_t>(i)] += of_b * of_a[i];
+      for (int64_t i = first; i < last; ++i) row[static_cast<size_t>(i)] += of_b * of_a[i];
     }
-    for (; at < end; ++at)
-      out[at - range.begin] = static_cast<float>(out[at - range.begin] + scale * row[static_cast<size_t>(at - r * in)]);
+    double factor = 1;
+    if (whole) {
+      std::vector<float> before(static_cast<size_t>(in));
+      read_unmerged(name, {r * in, (r + 1) * in}, before.data());
+      double squares = 0;
+      for (int64_t i = 0; i < in; ++i) {
+        const double v = before[static_cast<size_t>(i)] + scale * row[static_cast<size_t>(i)];
+        squares += v * v;
+      }
+      factor = adapter_.magnitude[static_cast<size_t>(r - rows.begin)] / std::sqrt(squares);
+    }
+    for (; at < end; ++at) {
+      const double v = out[at - range.begin] + scale * row[static_cast<size_t>(at - r * in)];
+      out[at - range.begin] = static_cast<float>(whole ? factor * v : v);
+    }
   }
 }
 

@@ -9,11 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "core/interop/hf_model.h"
-#include "core/io/safetensors.h"
 #include "core/state/checkpoint.h"
-#include "core/state/weight_coder.h"
 #include "launch/config/settings.h"
+#include "launch/training/base_weights.h"
 
 namespace lockstep {
 
@@ -28,31 +26,28 @@ class ExportedWeights {
   const std::map<std::string, Shape>& shapes() const { return shapes_; }
   // Those that were trained beside a model that the checkpoint names, adapters among them; empty where it holds all.
   const std::map<std::string, Shape>& trained() const { return trained_; }
-  // Elements [range) of the flattened tensor, of shapes() or trained(), in fp32.
+  // Elements [range) of the flattened tensor, of shapes() or trained(), in fp32. Throws ExitCode::kBadData for an adapted
+  // embedding that is tied to the model's head, whose two uses differ.
   void read(const std::string& name, IndexRange range, float* out) const;
 
  private:
   struct Adapter {
     std::string layer;  // "parameters/blocks.0.qkv"
-    int64_t rank = 0;
-    std::vector<float> a, b;
+    std::vector<float> a, b, magnitude;  // the last empty without dora
   };
-  void read_stored(const std::string& name, IndexRange range, float* out) const;
-  void round_coded(const std::string& name, IndexRange range, float* out) const;
+  void read_unmerged(const std::string& name, IndexRange range, float* out) const;
   void add_base();
-  void merge(const std::string& layer, IndexRange rows, IndexRange range, float* out) const;
+  void open_adapter(const std::string& layer) const;
+  // Adds to elements [range) of the weight `name` the adapter of `layer`, which changes these rows of it.
+  void merge(const std::string& name, const std::string& layer, IndexRange rows, IndexRange range, float* out) const;
 
   const Checkpoint& checkpoint_;
   const Settings* settings_;
   std::set<std::string> averaged_;
   std::map<std::string, Shape> shapes_, trained_;
-  HfModel folder_;                                  // that init.from is, where it is no checkpoint
-  std::map<std::string, const HfTensor*> tensors_;  // of that
-  std::optional<WeightFiles> files_;
-  std::optional<Checkpoint> base_;
-  std::set<std::string> coded_;                                       // of shapes(), those that the run had in codes
-  mutable Adapter adapter_;                                           // the one read last
-  mutable std::pair<std::string, std::optional<WeightCoder>> coder_;  // likewise
+  bool is_tied_ = false;             // the embedding of tokens and the head
+  std::optional<BaseWeights> base_;  // where the checkpoint names them
+  mutable Adapter adapter_;          // the one read last
 };
 
 }  // namespace lockstep

@@ -1,6 +1,8 @@
 // The part of PlacedTask that reads state: what init.from names, and parameters of checkpoints, with the frozen ones
 // that these name.
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <optional>
 
 #include "core/base/log.h"
@@ -11,6 +13,7 @@
 #include "data/text/vocabulary.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/config/run_data.h"
+#include "launch/training/base_weights.h"
 #include "launch/training/build_model.h"
 #include "launch/training/placed_task.h"
 #include "launch/world/fail_together.h"
@@ -55,10 +58,44 @@ void PlacedTask::require_tokenizer_of_folder() const {
           ", or set init.other_tokenizer: true to learn anew what each token means");
 }
 
+// Of adapters with dora: the lengths of the rows of the weights that they adapt.
+void PlacedTask::begin_magnitudes() {
+  std::vector<StateEntry> all = parallel_->state();
+  for (StateEntry& e : parallel_->base_state()) all.push_back(std::move(e));
+  const BaseWeights weights(settings_, task_->module(), all);
+  std::map<std::string, Shape> shapes;
+  for (const StateEntry& e : all) shapes[e.name] = e.region.shape;
+  for (const StateEntry& e : all) {
+    if (!e.name.starts_with(kParameters) || !e.name.ends_with(kLoraMagnitude) || e.data.numel() == 0) continue;
+    std::string layer = e.name.substr(0, e.name.size() - kLoraMagnitude.size());
+    int64_t before = 0;  // rows of other parts
+    if (!shapes.contains(layer + ".weight")) {
+      const size_t dot = layer.rfind('.');
+      const std::vector<std::string_view> parts = lora_parts(std::string_view(layer).substr(0, dot));
+      const auto part = std::find(parts.begin(), parts.end(), std::string_view(layer).substr(dot + 1));
+      before = (part - parts.begin()) * e.region.shape[0];
+      layer.resize(dot);
+    }
+    const std::string name = layer + ".weight";
+    const int64_t in = shapes.at(name)[1];
+    std::vector<float> row(static_cast<size_t>(in)), lengths;
+    for (int64_t i = 0; i < e.data.numel(); ++i) {
+      const int64_t r = before + e.region.element(e.offset + i);
+      weights.read(name, shapes.at(name), {r * in, (r + 1) * in}, row.data());
+      double squares = 0;
+      for (const float v : row) squares += static_cast<double>(v) * v;
+      lengths.push_back(static_cast<float>(std::sqrt(squares)));
+    }
+    const auto count = static_cast<int64_t>(lengths.size());
+    e.set_values(0, Tensor::of(std::move(lengths), {count}));
+  }
+}
+
 void PlacedTask::load_initial() {
   fail_together(comm_, [&] { require_tokenizer_of_folder(); });
   read_init(true);
   fail_together(comm_, [&] {
+    if (settings_.lora.dora && !settings_.adapter) begin_magnitudes();
     if (settings_.adapter) load_weights(*settings_.adapter, entries_of_adapter());
     parallel_->state_was_loaded();
   });

@@ -65,6 +65,7 @@ class PlacedTask {
   void require_tokenizer_of_folder() const;  // whose ids must mean what the data's mean
   void read_init(bool trained);
   std::vector<StateEntry> entries_of_adapter() const;
+  void begin_magnitudes();
 
   const Settings& settings_;
   const Datasets& data_;

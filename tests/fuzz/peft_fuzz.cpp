@@ -117,7 +117,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!fuzz::is_accepted({ExitCode::kBadData}, [&] { load_weights(*settings->adapter, entries); })) return 0;
   for (const StateEntry& e : entries)
     for (const double v : e.data.to_vector()) fuzz::expect(std::isfinite(v), e.name, " holds ", v);
-  for (const HfTensor& t : peft_tensors(model_of_base, adapter.options.targets, adapter.options.train))
+  for (const HfTensor& t : peft_tensors(model_of_base, adapter.parts))
     fuzz::expect(named(t.name), "written, but not read: ", t.name);
   return 0;
 }

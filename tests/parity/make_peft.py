@@ -31,6 +31,11 @@ CASES = {
     "qwen3": (CAUSAL, "qwen3", dict(r=2, target_modules=r".*\.1\..*(q|up)_proj", modules_to_save=["lm_head"])),
     "bert": ("BertForMaskedLM", "bert", dict(r=2, lora_alpha=4, target_modules=["query", "key", "value"])),
     "bert_qv": ("BertForMaskedLM", "bert", dict(r=3, lora_alpha=4, target_modules=["query", "value", "attention.output.dense"])),
+    "llama3_dora": (CAUSAL, "llama3", dict(r=2, lora_alpha=3, use_dora=True, target_modules=["q_proj", "down_proj"])),
+    "qwen3_patterns": (CAUSAL, "qwen3", dict(r=2, lora_alpha=4, target_modules=["q_proj", "k_proj", "up_proj"], rank_pattern={"k_proj": 3},
+                                       alpha_pattern={r"layers\.1\.mlp\.up_proj": 1, r".*[01].self_attn.k_proj": 6})),
+    "llama3_embed_tokens": (CAUSAL, "llama3", dict(r=2, lora_alpha=4, target_modules=["embed_tokens", "o_proj", "lm_head"])),
+    "neox_embedding": (CAUSAL, "neox", dict(r=2, lora_alpha=4, target_modules=["embed_in", "query_key_value", "embed_out"])),
     "vit": ("ViTForImageClassification", "vit", dict(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj", "o_proj", "fc1", "fc2"],
                                                      modules_to_save=["classifier"])),
 }
@@ -54,8 +59,10 @@ def make(model_class, base, options, out):
     model = peft.get_peft_model(base_of(model_class, base), peft.LoraConfig(task_type=task, **options))
     with torch.no_grad():
         for name, tensor in model.named_parameters():
-            if "lora_B" in name or "modules_to_save" in name:
+            if "lora_B" in name or "modules_to_save" in name or "lora_embedding_A" in name:
                 tensor.normal_(0, 0.1)
+            elif "magnitude" in name:
+                tensor.mul_(1 + 0.2 * torch.rand_like(tensor))
     given = torch.randn(2, 8, 8, 3) if base.name == "vit" else torch.randint(0, 29, (2, 16)).float()
     logits = logits_of(model, given)
     model.peft_config["default"].base_model_name_or_path = base.name
@@ -82,6 +89,7 @@ def check(models, lockstep, data):
             expected = load_file(there / "expected.safetensors")
             tokens = expected["input"]
             given, back = (load_file(f / "adapter_model.safetensors") for f in (there, work / f"{name}.out"))
+            given = {k: v for k, v in given.items() if ".base_layer." not in k}  # copies of the model's
             assert given.keys() == back.keys() and all(torch.equal(given[k].float(), back[k]) for k in given), name
             unadapted = logits_of(base_of(model_class, base), tokens)
             in_peft = logits_of(peft.PeftModel.from_pretrained(base_of(model_class, base), work / f"{name}.out"), tokens)

@@ -26,7 +26,9 @@ using test::expect_error;
 using test::TemporaryFolder;
 using test::write_file;
 
-constexpr const char* kAdapters[] = {"gpt2", "llama3", "qwen2", "qwen2_tied", "qwen3", "bert", "bert_qv", "vit"};
+constexpr const char* kAdapters[] = {"gpt2",           "llama3",      "qwen2",          "qwen2_tied",          "qwen3", "bert",
+                                     "bert_qv",        "vit",         "llama3_dora",    "llama3_embed_tokens",
+                                     "qwen3_patterns", "neox_embedding"};
 // Of an adapter's folder, the model that it adapts.
 std::string base_of(const std::string& name) { return str(LOCKSTEP_HF, "/", name.substr(0, name.find('_'))); }
 std::string adapter_of(const std::string& name) { return str(LOCKSTEP_PEFT, "/", name); }
@@ -100,8 +102,10 @@ TEST(Peft, WhatIsWrittenIsWhatWasRead) {
     for (const char* key : {"task_type", "fan_in_fan_out"}) EXPECT_EQ(there.json_of(key), here.json_of(key)) << key;
     const WeightFiles a = WeightFiles::open(adapter_of(name) + "/" + kPeftWeights),
                       b = WeightFiles::open(scratch / "out/" + kPeftWeights);
-    ASSERT_EQ(a.weights().size(), b.weights().size());
+    const auto of_model = [](const StoredWeight& w) { return w.name.find(".base_layer.") != w.name.npos; };
+    ASSERT_EQ(a.weights().size() - std::count_if(a.weights().begin(), a.weights().end(), of_model), b.weights().size());
     for (const StoredWeight& w : a.weights()) {
+      if (of_model(w)) continue;
       const StoredWeight* other = b.find(w.name);
       ASSERT_NE(other, nullptr) << w.name;
       EXPECT_EQ(w.shape, other->shape) << w.name;
@@ -110,7 +114,11 @@ TEST(Peft, WhatIsWrittenIsWhatWasRead) {
     const PeftAdapter again = read_peft_adapter(scratch / "out", *m.settings->pretrained);
     EXPECT_EQ(again.options.targets, read.options.targets);
     EXPECT_EQ(again.options.train, read.options.train);
-    EXPECT_EQ(again.options.scale(), read.options.scale());
+    EXPECT_EQ(again.options.dora, read.options.dora);
+    for (const std::string& layer : read.options.targets) {
+      EXPECT_EQ(again.options.rank_of(layer), read.options.rank_of(layer)) << layer;
+      EXPECT_EQ(again.options.scale_of(layer), read.options.scale_of(layer)) << layer;
+    }
   }
 }
 
@@ -133,9 +141,19 @@ TEST(Peft, WhatIsNotSupportedIsRefusedByName) {
   };
   refused("\"LORA\"", "\"IA3\"", "peft_type: IA3 is not supported");
   refused("\"bias\": \"none\"", "\"bias\": \"all\"", "bias: all");
-  refused("\"use_dora\": false", "\"use_dora\": true", "use_dora");
-  refused("\"rank_pattern\": {}", "\"rank_pattern\": {\"c_attn\": 3}", "rank_pattern");
-  refused("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"c_attn\": 3}", "alpha_pattern");
+  refused("\"lora_bias\": false", "\"lora_bias\": true", "lora_bias is not supported");
+  for (const char* key : {"rank_pattern", "alpha_pattern"}) {
+    const auto with = [&](const char* pattern) {
+      refused(str("\"", key, "\": {}"), str("\"", key, "\": {\"", pattern, "\": 3}"), key);
+    };
+    with("(a*)*b");
+    with("(?=c_attn)");
+    with("[c_attn");
+    with("c_attn{3}");
+    refused(str("\"", key, "\": {}"), str("\"", key, "\": {\"c_attn\": \"3\"}"), str(key, ".c_attn is no number"));
+    refused(str("\"", key, "\": {}"), str("\"", key, "\": 3"), key);
+  }
+  refused("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"c_attn\": 0}", "alpha_pattern gives transformer.h.0.attn.c_attn 0");
   refused("\"init_lora_weights\": true", "\"init_lora_weights\": \"pissa\"", "init_lora_weights: pissa");
   refused("\"r\": 2", "\"r\": 0", "r is not in");
   refused("\"r\": 2", "\"r\": 2.5", "r is no integer");
@@ -174,12 +192,16 @@ TEST(Peft, TensorsThatDoNotFitAreNamed) {
   // A module that peft adapts, and here is part of one.
   refused("bert", "layer.0.attention.self.key.lora_B", "layer.0.attention.self.kex.lora_B",
           {"layer.0.attention.self.key.lora_B.weight is missing"});
+  refused("llama3_dora", "0.self_attn.q_proj.lora_magnitude_vector", "0.self_attn.q_proj.lora_magnitude_vectox",
+          {"q_proj.lora_magnitude_vector is missing"});
+  refused("llama3_embed_tokens", "embed_tokens.base_layer.weight", "embed_tokenx.base_layer.weight",
+          {"embed_tokenx.base_layer.weight, which ", "does not have"});
   refused("gpt2", "\"shape\":[48,2]", "\"shape\":[24,4]", {"lora_B.weight is [24, 4] there and would be [48, 2] here"});
   TemporaryFolder scratch;
   const std::string folder = copied(scratch, "gpt2");
   std::string bytes = content(adapter_of("llama3") + "/" + kPeftWeights);
   write_file(folder + "/" + kPeftWeights, bytes);
-  expect_error(ExitCode::kBadData, {kPeftWeights, "holds no adapter of a linear layer of", "model.layers.0"},
+  expect_error(ExitCode::kBadData, {kPeftWeights, "holds no adapter of a linear layer or embedding of", "model.layers.0"},
                [&] { read_peft_adapter(folder, read_hf_model(base_of("gpt2"))); });
   bytes.pop_back();
   write_file(folder + "/" + kPeftWeights, bytes);
@@ -196,13 +218,13 @@ TEST(Peft, OneLayerOfOursHasAnAdapterForEachOfTheirs) {
                                                           "blocks.1.qkv.q", "blocks.1.qkv.v", "blocks.1.proj"}));
   // An adapter of the whole layer is written as one of each, with the same A.
   const HfModel bert = read_hf_model(base_of("bert"));
-  const auto tensors = peft_tensors(bert, {"blocks.0.qkv"}, {});
+  const auto tensors = peft_tensors(bert, {.layers = {"blocks.0.qkv"}, .tables = {}, .trained = {}});
   ASSERT_EQ(tensors.size(), 4u);
   EXPECT_EQ(tensors[1].name, "parameters/blocks.0.qkv.lora_A");
   EXPECT_EQ(tensors[1].from[0], "base_model.model.bert.encoder.layer.0.attention.self.key.lora_A.weight");
   EXPECT_EQ(tensors[3].from.size(), 3u);
   expect_error(ExitCode::kBadData, {"blocks.0.qkv.q: has no counterpart in a gpt2 model", "where blocks.0.qkv is one"},
-               [&] { peft_tensors(read_hf_model(base_of("gpt2")), {"blocks.0.qkv.q"}, {}); });
+               [&] { peft_tensors(read_hf_model(base_of("gpt2")), {.layers = {"blocks.0.qkv.q"}, .tables = {}, .trained = {}}); });
 }
 
 // Writes a file of tensors again, with the names that `renamed` gives; those without one are left out.
@@ -259,12 +281,12 @@ TEST(Peft, ATiedWeightComesWithItsCopy) {
   expect_error(ExitCode::kBadData, {head, "differs from", embedding},
                [&] { load_weights(*m.settings->adapter, m.trained); });
 
-  const JsonObject written = peft_config(read_hf_model(base_of("gpt2")), {}, {"blocks.0.qkv"}, {"wte.weight"}, "base");
+  const JsonObject written = peft_config(read_hf_model(base_of("gpt2")), {}, {.layers = {"blocks.0.qkv"}, .tables = {}, .trained = {"wte.weight"}}, "base");
   const std::string line = json_line(written);
   EXPECT_NE(line.find("\"modules_to_save\":[\"lm_head\",\"transformer.wte\"]"), line.npos) << line;
   EXPECT_NE(line.find("\"ensure_weight_tying\":true"), line.npos) << line;
   expect_error(ExitCode::kBadData, {"tokens.weight was trained, and is tied", "--to hf"},
-               [&] { peft_tensors(read_hf_model(base_of("bert")), {}, {"tokens.weight"}); });
+               [&] { peft_tensors(read_hf_model(base_of("bert")), {.layers = {}, .tables = {}, .trained = {"tokens.weight"}}); });
 }
 
 // As transformers 4 names the modules of ViT, which files still do.

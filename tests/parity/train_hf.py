@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Fine-tunes folders of transformers for some steps with lockstep and with transformers, and compares the losses.
 
-    train_hf.py LOCKSTEP FOLDER... [--steps 5] [--ranks 2]
+    train_hf.py LOCKSTEP FOLDER... [--steps 5] [--ranks 2] [--adapter FOLDER]     the last: of peft, and the model's parameters stay
 
 The samples are the same on both sides, in the same order: random tokens, one record each, or for bert windows of a text with
 the same tokens hidden, or random images. Both train in fp32 by AdamW without dropout, from the folder's weights. Needs torch,
-transformers, numpy and libxxhash. Exit code 1 where a loss differs by more than 1e-5.
+transformers, numpy and libxxhash, and with --adapter peft. Exit code 1 where a loss differs by more than 1e-5.
 """
 import argparse
 import ctypes
@@ -88,7 +88,7 @@ def image_data(config, count, work, lockstep):
     return (torch.tensor(pixels.transpose(0, 3, 1, 2), dtype=torch.float32), torch.tensor(labels)), []
 
 
-def their_losses(folder, config, data, steps):
+def their_losses(folder, config, data, steps, adapter=None):
     images, masked = config.model_type in ("vit", "resnet"), config.model_type in ("bert", "distilbert", "roberta")
     kind = (transformers.AutoModelForImageClassification if images else transformers.AutoModelForMaskedLM if masked
             else transformers.AutoModelForCausalLM)
@@ -102,7 +102,11 @@ def their_losses(folder, config, data, steps):
             setattr(model.config, name, 0.0)
     if config.model_type == "roberta":  # whose token 1 learns nothing, while the random data has it
         model.roberta.embeddings.word_embeddings.padding_idx = None
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LR, betas=BETAS, eps=EPS, weight_decay=0)
+    if adapter:
+        import peft
+        model = peft.PeftModel.from_pretrained(model, adapter, is_trainable=True)
+        model.train()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=LR, betas=BETAS, eps=EPS, weight_decay=0)
     out = []
     for step in range(steps):
         rows = slice(step * BATCH, (step + 1) * BATCH)
@@ -141,6 +145,7 @@ def main():
     parser.add_argument("folders", nargs="+")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--adapter")
     args = parser.parse_args()
     lockstep = pathlib.Path(args.lockstep).resolve()
     worst = 0.0
@@ -150,10 +155,12 @@ def main():
             work = pathlib.Path(scratch)
             make = {"vit": image_data, "resnet": image_data, "bert": masked_data, "distilbert": masked_data, "roberta": masked_data}.get(config.model_type, text_data)
             data, options = make(config, args.steps * BATCH, work, lockstep)
+            if args.adapter:
+                options = [*options, f"init.adapter={pathlib.Path(args.adapter).resolve()}"]
             # Batch norm sees a micro-batch at a time: all of the batch, on one rank.
             ranks = 1 if config.model_type == "resnet" else args.ranks
             ours = our_losses(pathlib.Path(folder).resolve(), lockstep, work, args.steps, ranks, options)
-            theirs = their_losses(folder, config, data, args.steps)
+            theirs = their_losses(folder, config, data, args.steps, args.adapter)
         difference = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
         worst = max(worst, difference)
         print(f"{config.model_type:8} losses {theirs[0]:.6f} to {theirs[-1]:.6f}, largest difference {difference:.1e}")

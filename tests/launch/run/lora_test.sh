@@ -127,6 +127,38 @@ succeeds "parts: the merged model is taken" lockstep train again.parts.yaml init
 beside=$(loss parts) within=$(loss parts.merged)
 expect "parts: the loss with adapters, $beside, and merged, $within" close "$beside" "$within"
 
+# Lengths of rows apart from their directions (DoRA), adapters of other ranks, and of an embedding.
+lora_config llama3 "'*.q', '*.down', wte" >dora.yaml
+sed -i "s/rank: 3,/rank: 3, dora: true, rules: [{pattern: '*.q', rank: 2, alpha: 5}, {pattern: wte, alpha: 3}],/; s/dir: run/dir: dora/" dora.yaml
+for compute in fp32 bf16; do
+  succeeds "dora, $compute: one digest" lockstep prove dora.yaml precision.compute=$compute --ranks 1,2,3,4 --levels all --steps 2 --resume
+done
+succeeds "dora beside codes: one digest" lockstep prove dora.yaml precision.frozen=nf4 --ranks 1,3 --levels all --steps 2
+succeeds "dora: a beginning" lockstep train dora.yaml run.dir=dora.begins train.steps=0 --ranks 3 sharding.level=parameters
+succeeds "dora: the model itself" lockstep train dora.yaml run.dir=dora.none train.steps=0 lora.dora=false
+begins=$(loss dora.begins) model=$(loss dora.none)
+expect "dora: it begins as the model, $begins and $model" close "$begins" "$model"
+succeeds "dora: it trains" lockstep train dora.yaml
+succeeds "dora: adapters are exported" lockstep checkpoint export dora dora.peft --to peft
+grep -v '^lora' dora.yaml >again.dora.yaml
+succeeds "dora: and read" lockstep train again.dora.yaml init.adapter=dora.peft run.dir=dora.again train.steps=0 --ranks 2
+run lockstep checkpoint diff dora dora.again
+expect "dora: all have the same bits" test "$(grep -c '^parameters/.*: equal$' out)" -eq "$(grep -c '^parameters/' out)"
+expect "dora: and there are 14" test "$(grep -c '^parameters/' out)" -eq 14
+succeeds "dora: merged" lockstep checkpoint export dora dora.hf --to hf
+succeeds "dora: the merged model is taken" lockstep train again.dora.yaml init.from=dora.hf run.dir=dora.merged train.steps=0
+beside=$(loss dora) within=$(loss dora.merged)
+expect "dora: the loss with adapters, $beside, and merged, $within" close "$beside" "$within"
+refuses "a rule of no adapter" 78 "lora.rules: pattern '\*.up' matches no adapter of this model" \
+  lockstep train dora.yaml run.dir=never "lora.rules=[{pattern: '*.up', rank: 2}]"
+lora_config gpt2 "'*.qkv', wte" >tied.yaml
+succeeds "an adapted embedding of a tied model" lockstep train tied.yaml run.dir=tied
+refuses "it has no merged form" 65 "tied/checkpoints/step-00000004: wte has an adapter, and its weight is also the model's head" lockstep checkpoint export tied tied.hf --to hf
+succeeds "but adapters" lockstep checkpoint export tied tied.peft --to peft
+
+# Noise on embeddings in training alone (NEFTune).
+succeeds "noise: one digest" lockstep prove text.yaml train.embedding_noise=5 --ranks 1,2,3,4 --levels all --steps 2 --resume
+
 # A new head on an old trunk.
 cat >head.yaml <<YAML
 init: {from: $hf/vit, new: ['head.*']}
@@ -136,6 +168,8 @@ batch: {global: 4, micro: 1}
 data: {name: synthetic_images, synthetic: {images: 40, height: 8, width: 8, channels: 3, classes: 3}}
 optim: {rules: [{pattern: 'blocks.0.*', lr_scale: 0.1}]}
 YAML
+refuses "noise on images" 78 "override 1 .train.embedding_noise=5.: train.embedding_noise: the model vit has no embeddings of tokens" lockstep train head.yaml \
+  train.embedding_noise=5 run.dir=none
 succeeds "a new head: one digest" lockstep prove head.yaml --ranks 1,2,4 --levels all --steps 2 --resume
 succeeds "a new head beside adapters: one digest" \
   lockstep prove head.yaml lora.rank=2 "lora.targets=['*.qkv']" --ranks 1,4 --levels all --steps 2 --resume
@@ -162,7 +196,7 @@ refuses "an adapter that contradicts" 78 ".*: lora.rank: 5, but by out.peft/adap
 cp -r out.peft bad && sed -i 's/"LORA"/"LOHA"/' bad/adapter_config.json
 refuses "another method" 65 "bad/adapter_config.json: peft_type: LOHA is not supported" lockstep train again.yaml init.adapter=bad run.dir=never
 cp "$parity/peft/llama3/adapter_model.safetensors" out.peft
-refuses "an adapter of another model" 65 "out.peft/adapter_model.safetensors: holds no adapter of a linear layer of" \
+refuses "an adapter of another model" 65 "out.peft/adapter_model.safetensors: holds no adapter of a linear layer or embedding of" \
   lockstep train again.yaml init.adapter=out.peft run.dir=never
 rm out.peft/adapter_model.safetensors
 refuses "half an adapter" 66 "out.peft/adapter_model.safetensors" lockstep train again.yaml init.adapter=out.peft run.dir=never

@@ -1,0 +1,41 @@
+// The weights of the model that a run starts from, init.from, as the run computes with them: those that it keeps in codes
+// are what these decode to. Whole tensors by name, on the host. Opened by who needs them; borrows the settings.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/interop/hf_model.h"
+#include "core/io/safetensors.h"
+#include "core/state/checkpoint.h"
+#include "core/state/weight_coder.h"
+#include "launch/config/settings.h"
+
+namespace lockstep {
+
+class BaseWeights {
+ public:
+  // `entries`: all parameters and buffers of the model. `model`: built, not placed.
+  BaseWeights(const Settings& settings, Module& model, const std::vector<StateEntry>& entries);
+
+  const Checkpoint* checkpoint() const { return checkpoint_ ? &*checkpoint_ : nullptr; }  // null where it is a folder
+  // Elements [range) of the flattened parameter or buffer, in fp32, as they are stored. `name` is "parameters/...".
+  void read_stored(const std::string& name, const Shape& shape, IndexRange range, float* out) const;
+  // As the run computes with them.
+  void read(const std::string& name, const Shape& shape, IndexRange range, float* out) const;
+
+ private:
+  const Settings& settings_;
+  HfModel folder_;                                  // where it is no checkpoint
+  std::map<std::string, const HfTensor*> tensors_;  // of that
+  std::optional<WeightFiles> files_;
+  std::optional<Checkpoint> checkpoint_;
+  std::set<std::string> coded_;                                       // names of weights that the run has in codes
+  mutable std::pair<std::string, std::optional<WeightCoder>> coder_;  // of the one read last
+};
+
+}  // namespace lockstep
