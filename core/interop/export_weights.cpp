@@ -40,50 +40,6 @@ constexpr const char* kCompanions[] = {kGeneration,
                                        kPreprocessor};
 constexpr const char* kSpecialTokens[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
 
-// A folder under a temporary name until commit(); removed without.
-class PendingFolder {
- public:
-  explicit PendingFolder(const std::string& path) : path_(path) {
-    std::error_code error;
-    require(!fs::exists(fs::symlink_status(path_, error)), ExitCode::kOutputLocked, path_,
-            ": is already there; remove it or choose another name");
-    PendingFile::check_place(path_, false);  // is the folder around it there?
-    Temporary made = make_temporary_folder(path_ + ".part-", 0777);
-    require_done(bool{made.lock}, ExitCode::kOutputLocked, path_, ": its folder cannot be made");
-    temporary_ = std::move(made.path);
-    lock_ = std::move(made.lock);
-  }
-  PendingFolder(const PendingFolder&) = delete;
-  PendingFolder& operator=(const PendingFolder&) = delete;
-  ~PendingFolder() {
-    std::error_code ignored;
-    if (!committed_) fs::remove_all(temporary_, ignored);
-  }
-  std::string operator/(const std::string& name) const { return str(temporary_, "/", name); }
-  void write(const std::string& name, const std::string& text) const {
-    std::error_code error;
-    fs::create_directories(fs::path(*this / name).parent_path(), error);  // what cannot be made cannot be written
-    PendingFile file(*this / name, false);
-    std::ofstream out(file.temporary(), std::ios::binary);
-    out << text;
-    out.close();
-    require(out.good(), ExitCode::kStorage, file.temporary(), ": cannot be written");
-    file.commit();
-  }
-  void commit() {
-    std::error_code error;
-    fs::rename(temporary_, path_, error);  // a folder that came meanwhile, unless it is empty, stays
-    require(!error, ExitCode::kStorage, path_, ": cannot be put in place: ", error.message());
-    committed_ = true;
-    sync_folder_of(path_);
-  }
-
- private:
-  std::string path_, temporary_;
-  Descriptor lock_;
-  bool committed_ = false;
-};
-
 // A part of one of our tensors in the order of the folder's elements.
 std::vector<float> turned(std::vector<float> ours, const Shape& part, Layout layout) {
   if (layout == Layout::kSame || (layout == Layout::kChannelsLast && part.rank() != 4) ||

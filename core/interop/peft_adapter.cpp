@@ -1,19 +1,19 @@
 #include "core/interop/peft_adapter.h"
 
 #include <algorithm>
-#include <regex>
 #include <set>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/interop/hf_config.h"
 #include "core/interop/hf_family.h"
+#include "core/interop/peft_pattern.h"
 #include "core/state/state.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kPeftPrefix = "base_model.model.", kOfWeight = ".weight";
+constexpr std::string_view kOfWeight = ".weight";
 
 // Keys of what changes an adapter's results and is not supported; such a key must be absent, null, false or empty.
 constexpr const char* kNotSupported[] = {"alora_invocation_tokens",
@@ -28,7 +28,9 @@ constexpr const char* kNotSupported[] = {"alora_invocation_tokens",
                                          "use_qalora",
                                          "velora_config"};
 
-LoraOptions options_of(const HfConfig& c) {
+}  // namespace
+
+LoraOptions peft_options(const HfConfig& c) {
   c.one_of("peft_type", {"LORA"});
   c.one_of("bias", {"none"});
   for (const char* key : kNotSupported)
@@ -49,37 +51,7 @@ LoraOptions options_of(const HfConfig& c) {
   return o;
 }
 
-// What "rank_pattern" or "alpha_pattern" gives a module, whose keys are Python's regular expressions for the ends of
-// names, from a dot on; the first that matches counts. `otherwise` where none does. The expressions are those that both
-// languages have, without repeated groups, on which a search may take forever.
-class ByModule {
- public:
-  ByModule(const HfConfig& c, const char* key) {
-    const auto object = c.object(key);
-    if (!object) return;
-    for (const auto& [name, value] : object->members()) {
-      constexpr std::string_view kKnown = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-\\*+?|()[]^$";
-      bool fits = !name.empty() && name.size() <= 500 && name.find_first_not_of(kKnown) == name.npos &&
-                  name.find("(?") == name.npos;
-      for (size_t at = name.find(')'); at != name.npos; at = name.find(')', at + 1))
-        fits = fits && (at + 1 == name.size() || std::string_view("*+?").find(name[at + 1]) == std::string_view::npos);
-      if (!fits) c.refuse(key, str("has the pattern ", name, ", which is not supported"));
-      try {
-        patterns_.emplace_back(std::regex(str("(.*\\.)?(", name, ")")), object->number(name));
-      } catch (const std::regex_error&) {
-        c.refuse(key, str("has the pattern ", name, ", which is no regular expression"));
-      }
-    }
-  }
-  double of(const std::string& module, double otherwise) const {
-    for (const auto& [pattern, value] : patterns_)
-      if (std::regex_match(module, pattern)) return value;
-    return otherwise;
-  }
-
- private:
-  std::vector<std::pair<std::regex, double>> patterns_;
-};
+namespace {
 
 std::string without_end(const std::string& name, std::string_view end) {
   return name.substr(0, name.size() - end.size());
@@ -175,10 +147,6 @@ HfModel named_by_peft(HfModel m) {
   return m;
 }
 
-LoraOptions peft_options(std::string_view json, const std::string& path) {
-  return options_of(HfConfig::parse(json, path));
-}
-
 std::vector<HfTensor> peft_tensors(const HfModel& base, const PeftParts& parts) {
   std::vector<HfTensor> out;
   for (const std::string& layer : parts.layers) {
@@ -196,7 +164,8 @@ std::vector<HfTensor> peft_tensors(const HfModel& base, const PeftParts& parts) 
   for (const std::string& table : parts.tables) {
     const HfTensor& t = tensor_of(base, table + std::string(kOfWeight));
     const std::string module = str(kPeftPrefix, module_of(t.from[0]));
-    out.push_back({str(kParameters, table, kLoraEmbeddingA), {module + ".lora_embedding_A"}, HfTensor::Layout::kTransposed});
+    out.push_back(
+        {str(kParameters, table, kLoraEmbeddingA), {module + ".lora_embedding_A"}, HfTensor::Layout::kTransposed});
     out.push_back({str(kParameters, table, kLoraEmbeddingB), {module + ".lora_embedding_B"}});
   }
   for (const std::string& name : parts.trained) {
@@ -214,12 +183,11 @@ std::vector<HfTensor> peft_tensors(const HfModel& base, const PeftParts& parts) 
 
 namespace {
 
-constexpr std::string_view kBaseLayer = ".base_layer.weight";
-
 // A weight of the model that the adapter holds, too, as peft writes adapted embeddings: it must be that of the model.
 void require_of_model(const WeightFiles& adapter, const StoredWeight& copy, const HfModel& model,
                       const WeightFiles& files) {
-  const std::string module = copy.name.substr(kPeftPrefix.size(), copy.name.size() - kPeftPrefix.size() - kBaseLayer.size());
+  const std::string module =
+      copy.name.substr(kPeftPrefix.size(), copy.name.size() - kPeftPrefix.size() - kBaseLayer.size());
   const std::string name = str(module, kOfWeight);
   const StoredWeight* original = files.find(name);
   if (!original && name.starts_with(model.prefix)) original = files.find(name.substr(model.prefix.size()));
@@ -242,7 +210,7 @@ void require_of_model(const WeightFiles& adapter, const StoredWeight& copy, cons
 PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& model) {
   PeftAdapter out;
   const HfConfig config = HfConfig::load(str(folder, "/", kPeftConfig));
-  out.options = options_of(config);
+  out.options = peft_options(config);
   const std::string path = str(folder, "/", kPeftWeights);
   const WeightFiles files = WeightFiles::open(path);
   HfModel base = named_as_in_files(files) ? model : named_by_peft(model);
@@ -252,13 +220,15 @@ PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& model) {
   LoraOptions& o = out.options;
   PeftParts& parts = out.parts;
   parts.dora = o.dora;
-  const ByModule alphas(config, "alpha_pattern");
-  ByModule(config, "rank_pattern");  // the tensors say what follows from it
+  const PeftPattern alphas(config, "alpha_pattern");
+  PeftPattern(config, "rank_pattern");  // the tensors say what follows from it
   const auto add_rule = [&](const std::string& layer, const std::string& module, int64_t rank) {
     const double alpha = alphas.of(module, o.alpha);
-    if (!(alpha > 0) || alpha > 1e6) config.refuse("alpha_pattern", str("gives ", module, " ", alpha, ", not in (0, 1e6]"));
+    if (!(alpha > 0) || alpha > 1e6)
+      config.refuse("alpha_pattern", str("gives ", module, " ", alpha, ", not in (0, 1e6]"));
     require(rank >= 1 && rank <= 65536, ExitCode::kBadData, path, ": the adapter of ", module, " has the rank ", rank);
-    if (rank != o.rank || alpha != o.alpha) o.rules.push_back({layer, rank == o.rank ? 0 : rank, alpha == o.alpha ? 0 : alpha});
+    if (rank != o.rank || alpha != o.alpha)
+      o.rules.push_back({layer, rank == o.rank ? 0 : rank, alpha == o.alpha ? 0 : alpha});
   };
   for (const HfTensor& t : base.tensors) {
     if (!t.name.starts_with(kParameters)) continue;

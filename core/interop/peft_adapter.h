@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/interop/hf_config.h"
 #include "core/interop/hf_model.h"
 #include "core/nn/lora.h"
 
@@ -14,6 +15,8 @@ namespace lockstep {
 
 constexpr const char* kPeftConfig = "adapter_config.json";
 constexpr const char* kPeftWeights = "adapter_model.safetensors";
+// Of its tensors' names: the beginning, and the end of a copy of an adapted layer's own weight.
+constexpr std::string_view kPeftPrefix = "base_model.model.", kBaseLayer = ".base_layer.weight";
 
 // What of ours is adapted, or trained whole.
 struct PeftParts {
@@ -26,7 +29,7 @@ struct PeftParts {
 struct PeftAdapter {
   LoraOptions options;  // targets are dotted names of our layers or parts, train of our parameters
   PeftParts parts;
-  HfModel weights;      // our adapters' tensors, and those of options.train, from the file's
+  HfModel weights;  // our adapters' tensors, and those of options.train, from the file's
 };
 
 // The adapter in `folder` of the model `base`. Which layers it adapts follows from the names of its tensors. Throws
@@ -35,14 +38,14 @@ struct PeftAdapter {
 // kMissingInput where a file is not there.
 PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& base);
 // The options alone, without targets and train, of the text of adapter_config.json.
-LoraOptions peft_options(std::string_view json, const std::string& path);
+LoraOptions peft_options(const HfConfig& config);
 
 // `model` with the names that peft gives its tensors: those of its modules in transformers 5, which of some families
 // differ from those in files. Throws kBadData for a family whose adapters are not supported.
 HfModel named_by_peft(HfModel model);
 // The tensors of such a file for these parts; where one layer of ours is several of theirs, all have the same A, and a
-// tied weight comes with its copy, under one name of ours. `base` as named_by_peft(). Throws ExitCode::kBadData for what
-// has no counterpart, and for a weight of BERT that is tied.
+// tied weight comes with its copy, under one name of ours. `base` as named_by_peft(). Throws ExitCode::kBadData for
+// what has no counterpart, and for a weight of BERT that is tied.
 std::vector<HfTensor> peft_tensors(const HfModel& base, const PeftParts& parts);
 // adapter_config.json.
 JsonObject peft_config(const HfModel& base, const LoraOptions& options, const PeftParts& parts,

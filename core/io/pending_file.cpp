@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "core/base/log.h"
 #include "core/base/system_call.h"
@@ -128,6 +129,43 @@ void PendingFile::take_back(bool has_kept) {
   const bool back = has_kept ? ::rename(kept().c_str(), final_path_.c_str()) == 0
                              : ::rename(final_path_.c_str(), temporary_.c_str()) == 0;
   if (!back) log_warning(str(final_path_, ": is complete and stays, though the others are not made"));
+}
+
+PendingFolder::PendingFolder(const std::string& path) : path_(path) {
+  std::error_code error;
+  require(!fs::exists(fs::symlink_status(path_, error)), ExitCode::kOutputLocked, path_,
+          ": is already there; remove it or choose another name");
+  PendingFile::check_place(path_, false);  // is the folder around it there?
+  Temporary made = make_temporary_folder(path_ + ".part-", 0777);
+  require_done(bool{made.lock}, ExitCode::kOutputLocked, path_, ": its folder cannot be made");
+  temporary_ = std::move(made.path);
+  lock_ = std::move(made.lock);
+}
+
+PendingFolder::~PendingFolder() {
+  std::error_code ignored;
+  if (!committed_) fs::remove_all(temporary_, ignored);
+}
+
+std::string PendingFolder::operator/(const std::string& name) const { return str(temporary_, "/", name); }
+
+void PendingFolder::write(const std::string& name, const std::string& text) const {
+  std::error_code error;
+  fs::create_directories(fs::path(*this / name).parent_path(), error);  // what cannot be made cannot be written
+  PendingFile file(*this / name, false);
+  std::ofstream out(file.temporary(), std::ios::binary);
+  out << text;
+  out.close();
+  require(out.good(), ExitCode::kStorage, file.temporary(), ": cannot be written");
+  file.commit();
+}
+
+void PendingFolder::commit() {
+  std::error_code error;
+  fs::rename(temporary_, path_, error);  // a folder that came meanwhile, unless it is empty, stays
+  require(!error, ExitCode::kStorage, path_, ": cannot be put in place: ", error.message());
+  committed_ = true;
+  sync_folder_of(path_);
 }
 
 }  // namespace lockstep

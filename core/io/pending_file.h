@@ -44,4 +44,22 @@ class PendingFile {
   bool replace_, committed_ = false;
 };
 
+// A new folder, under a temporary name until commit(); removed without. Used by one thread.
+class PendingFolder {
+ public:
+  // Throws ExitCode::kOutputLocked where there is something at `path` already, or the folder cannot be made.
+  explicit PendingFolder(const std::string& path);
+  PendingFolder(const PendingFolder&) = delete;
+  PendingFolder& operator=(const PendingFolder&) = delete;
+  ~PendingFolder();
+  std::string operator/(const std::string& name) const;  // the path of a file in it
+  void write(const std::string& name, const std::string& text) const;
+  void commit();
+
+ private:
+  std::string path_, temporary_;
+  Descriptor lock_;
+  bool committed_ = false;
+};
+
 }  // namespace lockstep

@@ -36,8 +36,7 @@ void Linear::add_adapter(const LoraShape& shape, std::string_view part) {
   Tensor& a = parameter(str(prefix, "lora_A"), {shape.rank, in}, Init::uniform(bound(in)));
   Tensor& b = parameter(str(prefix, "lora_B"), {out / count, shape.rank}, Init::zeros());
   // Whoever reads the weights sets it (PlacedTask::load_initial).
-  Tensor* magnitude =
-      shape.dora ? &parameter(str(prefix, "lora_magnitude"), {out / count}, Init::ones()) : nullptr;
+  Tensor* magnitude = shape.dora ? &parameter(str(prefix, "lora_magnitude"), {out / count}, Init::ones()) : nullptr;
   adapters_.push_back({a,
                        b,
                        magnitude,
@@ -77,7 +76,8 @@ Tensor Linear::change_by(const Adapter& adapter, const Tensor& x, const Tensor& 
   if (!adapter.magnitude) return change;
   const Tensor whole = drops ? linear(seen, weight_) : y;
   const int64_t first = adapter.around.before, end = first + change.dim(-1);
-  const Tensor own = change.dim(-1) < whole.dim(-1) ? slice(whole, static_cast<int>(whole.rank()) - 1, first, end) : whole;
+  const Tensor own =
+      change.dim(-1) < whole.dim(-1) ? slice(whole, static_cast<int>(whole.rank()) - 1, first, end) : whole;
   const Tensor lengths = lengths_of_rows(adapter);
   const Tensor factor = div(cast(*adapter.magnitude, lengths.dtype()), lengths);
   return add(mul(own, cast(affine(factor, 1, -1), own.dtype())), mul(change, cast(factor, change.dtype())));

@@ -1,8 +1,8 @@
 // Low-rank adapters of linear layers (LoRA, Hu et al. 2021): with adapters a layer computes
 //   y = x W^T + b + scale (dropout(x) A^T) B^T,   A [rank, in], B [out, rank],
 // where W and b stay as they are and A and B are trained. With weight decomposition (DoRA, Liu et al. 2024) the rows of
-// W + scale B A have lengths m [out], which are trained, too, and begin as those of W: with n the lengths of these rows,
-// through which no gradient goes,
+// W + scale B A have lengths m [out], which are trained, too, and begin as those of W: with n the lengths of these
+// rows, through which no gradient goes,
 //   y = x W^T + b + (m / n - 1) dropout(x) W^T + m / n scale (dropout(x) A^T) B^T.
 // An embedding's adapter adds scale A[token] B^T, A [tokens, rank], B [width, rank]. Plain values and functions.
 #pragma once

@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <limits>
 #include <map>
 
 #include "core/base/log.h"
+#include "core/interop/combine_adapters.h"
 #include "core/io/json.h"
 #include "core/state/checkpoint.h"
 #include "data/samples/schema.h"
@@ -298,8 +300,38 @@ std::vector<Command> checkpoint_forms() {
        "those of a checkpoint.",
        {{"to", kFormats, "FORMAT", ""}, json[0]},
        2,
-       2}};
+       2},
+      {"checkpoint combine", "checkpoint combine OUT ADAPTER[=WEIGHT]... [--json]",
+       "Writes one adapter of peft, the new folder OUT, that does what several do together: each ADAPTER, a folder of\n"
+       "an adapter of the same model, counts by its WEIGHT, any number (1). Ranks add up.",
+       json, 2, 1000}};
 }
+
+namespace {
+
+// "folder=0.5"; without a number it counts 1.
+WeightedAdapter weighted(const std::string& text) {
+  const size_t at = text.rfind('=');
+  if (at == text.npos) return {text, 1};
+  double weight = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data() + at + 1, end, weight);
+  require(error == std::errc() && rest == end && std::isfinite(weight), ExitCode::kUsage, "checkpoint combine: ", text,
+          ": '", text.substr(at + 1), "' is no weight; give a number, such as ", text.substr(0, at), "=0.5");
+  return {text.substr(0, at), weight};
+}
+
+int combine(const Arguments& a) {
+  std::vector<WeightedAdapter> adapters;
+  for (size_t i = 1; i < a.positional.size(); ++i) adapters.push_back(weighted(a.positional[i]));
+  const std::string& out = a.positional[0];
+  combine_adapters(adapters, out);
+  print_out(a.has("json") ? json_line({{"adapter", out}, {"combined", static_cast<int64_t>(adapters.size())}}) + "\n"
+                          : str("combined ", adapters.size(), " adapters in ", out, "\n"));
+  return 0;
+}
+
+}  // namespace
 
 int checkpoint_command(const App& app, const std::vector<std::string>& given) {
   Arguments a = parse_arguments(checkpoint_forms(), given);
@@ -318,6 +350,7 @@ int checkpoint_command(const App& app, const std::vector<std::string>& given) {
     verify(a.positional[0], json);
     return 0;
   }
+  if (a.form == "combine") return combine(a);
   if (a.form == "convert") {
     convert_weights(app, a.positional[0], {a.positional[1], a.text("to"), false, json});
     return 0;

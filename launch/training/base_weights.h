@@ -1,5 +1,5 @@
-// The weights of the model that a run starts from, init.from, as the run computes with them: those that it keeps in codes
-// are what these decode to. Whole tensors by name, on the host. Opened by who needs them; borrows the settings.
+// The weights of the model that a run starts from, init.from, as the run computes with them: those that it keeps in
+// codes are what these decode to. Whole tensors by name, on the host. Opened by who needs them; borrows the settings.
 #pragma once
 
 #include <map>

@@ -97,7 +97,8 @@ void ExportedWeights::open_adapter(const std::string& layer) const {
   const int64_t width = trained_.at(str(layer, kLoraEmbeddingB))[0], rank = trained_.at(str(layer, kLoraEmbeddingB))[1];
   std::vector<float> turned(b.size());
   for (int64_t c = 0; c < width; ++c)
-    for (int64_t k = 0; k < rank; ++k) turned[static_cast<size_t>(k * width + c)] = b[static_cast<size_t>(c * rank + k)];
+    for (int64_t k = 0; k < rank; ++k)
+      turned[static_cast<size_t>(k * width + c)] = b[static_cast<size_t>(c * rank + k)];
   adapter_ = {layer, std::move(turned), values(kLoraEmbeddingA), {}};
 }
 

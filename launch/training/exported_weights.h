@@ -26,13 +26,13 @@ class ExportedWeights {
   const std::map<std::string, Shape>& shapes() const { return shapes_; }
   // Those that were trained beside a model that the checkpoint names, adapters among them; empty where it holds all.
   const std::map<std::string, Shape>& trained() const { return trained_; }
-  // Elements [range) of the flattened tensor, of shapes() or trained(), in fp32. Throws ExitCode::kBadData for an adapted
-  // embedding that is tied to the model's head, whose two uses differ.
+  // Elements [range) of the flattened tensor, of shapes() or trained(), in fp32. Throws ExitCode::kBadData for an
+  // adapted embedding that is tied to the model's head, whose two uses differ.
   void read(const std::string& name, IndexRange range, float* out) const;
 
  private:
   struct Adapter {
-    std::string layer;  // "parameters/blocks.0.qkv"
+    std::string layer;                   // "parameters/blocks.0.qkv"
     std::vector<float> a, b, magnitude;  // the last empty without dora
   };
   void read_unmerged(const std::string& name, IndexRange range, float* out) const;

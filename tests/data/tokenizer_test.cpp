@@ -258,13 +258,15 @@ TEST(TokenizerTest, AnEncodersTokensStandAroundRecords) {
   EXPECT_EQ(std::vector<int32_t>(v.record_end().begin(), v.record_end().end()), std::vector<int32_t>{257});
   EXPECT_EQ(v.mask(), 258);
   EXPECT_TRUE(v.is_never_hidden(256) && v.is_never_hidden(258) && !v.is_never_hidden(255));
-  const std::string sequence = R"({"type":"Sequence","processors":[{"type":"ByteLevel"},{"type":"TemplateProcessing","single":)"
-                               R"([{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}},)"
-                               R"({"SpecialToken":{"id":"</s>","type_id":0}}],"pair":[],"special_tokens":)"
-                               R"({"<s>":{"id":"<s>","ids":[256]},"</s>":{"id":"</s>","ids":[257]}}}]})";
+  const std::string sequence =
+      R"({"type":"Sequence","processors":[{"type":"ByteLevel"},{"type":"TemplateProcessing","single":)"
+      R"([{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}},)"
+      R"({"SpecialToken":{"id":"</s>","type_id":0}}],"pair":[],"special_tokens":)"
+      R"({"<s>":{"id":"<s>","ids":[256]},"</s>":{"id":"</s>","ids":[257]}}}]})";
   EXPECT_TRUE(with(sequence)->tables() == pairs->tables());
-  const auto begins = with(R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},)"
-                           R"({"Sequence":{"id":"A","type_id":0}}],"special_tokens":{"<s>":{"id":"<s>","ids":[256]}}})");
+  const auto begins =
+      with(R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},)"
+           R"({"Sequence":{"id":"A","type_id":0}}],"special_tokens":{"<s>":{"id":"<s>","ids":[256]}}})");
   EXPECT_TRUE(begins->tables().around.empty());
   EXPECT_EQ(Vocabulary::byte_pairs(begins).mask(), -1);
   EXPECT_EQ(first_difference(*begins, *pairs), "the tokens are the same, but what a text is put between differs");

@@ -26,8 +26,8 @@ using test::expect_error;
 using test::TemporaryFolder;
 using test::write_file;
 
-constexpr const char* kAdapters[] = {"gpt2",           "llama3",      "qwen2",          "qwen2_tied",          "qwen3", "bert",
-                                     "bert_qv",        "vit",         "llama3_dora",    "llama3_embed_tokens",
+constexpr const char* kAdapters[] = {"gpt2",           "llama3",        "qwen2", "qwen2_tied",  "qwen3",
+                                     "bert",           "bert_qv",       "vit",   "llama3_dora", "llama3_embed_tokens",
                                      "qwen3_patterns", "neox_embedding"};
 // Of an adapter's folder, the model that it adapts.
 std::string base_of(const std::string& name) { return str(LOCKSTEP_HF, "/", name.substr(0, name.find('_'))); }
@@ -153,7 +153,8 @@ TEST(Peft, WhatIsNotSupportedIsRefusedByName) {
     refused(str("\"", key, "\": {}"), str("\"", key, "\": {\"c_attn\": \"3\"}"), str(key, ".c_attn is no number"));
     refused(str("\"", key, "\": {}"), str("\"", key, "\": 3"), key);
   }
-  refused("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"c_attn\": 0}", "alpha_pattern gives transformer.h.0.attn.c_attn 0");
+  refused("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"c_attn\": 0}",
+          "alpha_pattern gives transformer.h.0.attn.c_attn 0");
   refused("\"init_lora_weights\": true", "\"init_lora_weights\": \"pissa\"", "init_lora_weights: pissa");
   refused("\"r\": 2", "\"r\": 0", "r is not in");
   refused("\"r\": 2", "\"r\": 2.5", "r is no integer");
@@ -201,7 +202,8 @@ TEST(Peft, TensorsThatDoNotFitAreNamed) {
   const std::string folder = copied(scratch, "gpt2");
   std::string bytes = content(adapter_of("llama3") + "/" + kPeftWeights);
   write_file(folder + "/" + kPeftWeights, bytes);
-  expect_error(ExitCode::kBadData, {kPeftWeights, "holds no adapter of a linear layer or embedding of", "model.layers.0"},
+  expect_error(ExitCode::kBadData,
+               {kPeftWeights, "holds no adapter of a linear layer or embedding of", "model.layers.0"},
                [&] { read_peft_adapter(folder, read_hf_model(base_of("gpt2"))); });
   bytes.pop_back();
   write_file(folder + "/" + kPeftWeights, bytes);
@@ -223,8 +225,10 @@ TEST(Peft, OneLayerOfOursHasAnAdapterForEachOfTheirs) {
   EXPECT_EQ(tensors[1].name, "parameters/blocks.0.qkv.lora_A");
   EXPECT_EQ(tensors[1].from[0], "base_model.model.bert.encoder.layer.0.attention.self.key.lora_A.weight");
   EXPECT_EQ(tensors[3].from.size(), 3u);
-  expect_error(ExitCode::kBadData, {"blocks.0.qkv.q: has no counterpart in a gpt2 model", "where blocks.0.qkv is one"},
-               [&] { peft_tensors(read_hf_model(base_of("gpt2")), {.layers = {"blocks.0.qkv.q"}, .tables = {}, .trained = {}}); });
+  expect_error(
+      ExitCode::kBadData, {"blocks.0.qkv.q: has no counterpart in a gpt2 model", "where blocks.0.qkv is one"}, [&] {
+        peft_tensors(read_hf_model(base_of("gpt2")), {.layers = {"blocks.0.qkv.q"}, .tables = {}, .trained = {}});
+      });
 }
 
 // Writes a file of tensors again, with the names that `renamed` gives; those without one are left out.
@@ -281,12 +285,14 @@ TEST(Peft, ATiedWeightComesWithItsCopy) {
   expect_error(ExitCode::kBadData, {head, "differs from", embedding},
                [&] { load_weights(*m.settings->adapter, m.trained); });
 
-  const JsonObject written = peft_config(read_hf_model(base_of("gpt2")), {}, {.layers = {"blocks.0.qkv"}, .tables = {}, .trained = {"wte.weight"}}, "base");
+  const JsonObject written = peft_config(read_hf_model(base_of("gpt2")), {},
+                                         {.layers = {"blocks.0.qkv"}, .tables = {}, .trained = {"wte.weight"}}, "base");
   const std::string line = json_line(written);
   EXPECT_NE(line.find("\"modules_to_save\":[\"lm_head\",\"transformer.wte\"]"), line.npos) << line;
   EXPECT_NE(line.find("\"ensure_weight_tying\":true"), line.npos) << line;
-  expect_error(ExitCode::kBadData, {"tokens.weight was trained, and is tied", "--to hf"},
-               [&] { peft_tensors(read_hf_model(base_of("bert")), {.layers = {}, .tables = {}, .trained = {"tokens.weight"}}); });
+  expect_error(ExitCode::kBadData, {"tokens.weight was trained, and is tied", "--to hf"}, [&] {
+    peft_tensors(read_hf_model(base_of("bert")), {.layers = {}, .tables = {}, .trained = {"tokens.weight"}});
+  });
 }
 
 // As transformers 4 names the modules of ViT, which files still do.

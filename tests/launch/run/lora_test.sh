@@ -92,6 +92,25 @@ expect "they have the same bits" test "$(grep '^parameters/' out | grep -vc ': e
 succeeds "training goes on from an adapter, one digest" lockstep prove again.yaml init.adapter="$parity/peft/gpt2" --ranks 1,4 --levels all --steps 2
 refuses "no adapters to export" 64 "--to peft: merged/checkpoints/step-00000000 has no adapters" lockstep checkpoint export merged never --to peft
 
+# Several adapters in one: what is added to the weights adds up.
+succeeds "adapters are combined" lockstep checkpoint combine both.peft out.peft=0.25 out.peft=0.75
+expect "it says so" grep -q '^combined 2 adapters in both.peft$' out
+succeeds "the sum is read" lockstep train again.yaml init.adapter=both.peft run.dir=both train.steps=0
+run lockstep checkpoint inspect both
+expect "its ranks add up" grep -q '\[6, 16\]  parameters/blocks.0.qkv.lora_A' out
+alone=$(loss again) together=$(loss both)
+expect "a quarter and three quarters of an adapter are the adapter, $alone and $together" close "$alone" "$together"
+succeeds "and none of it" lockstep checkpoint combine none.peft out.peft=0
+succeeds "is read" lockstep train again.yaml init.adapter=none.peft run.dir=none train.steps=0
+expect "as the model itself" close "$(loss none)" "$(loss zero)"
+refuses "no weight" 64 "checkpoint combine: out.peft=half: 'half' is no weight; give a number, such as out.peft=0.5" lockstep checkpoint combine never.peft out.peft=half
+refuses "an adapter of another model" 65 "$parity/peft/llama3/adapter_model.safetensors: .* but in $parity/peft/qwen3_patterns/adapter_model.safetensors these are .*: the adapters are of different models" \
+  lockstep checkpoint combine never.peft "$parity/peft/qwen3_patterns" "$parity/peft/llama3"
+refuses "lengths of rows" 65 "$parity/peft/llama3_dora/adapter_config.json: use_dora true: such adapters do not add up" lockstep checkpoint combine never.peft "$parity/peft/llama3_dora"
+refuses "what was trained whole" 65 "$parity/peft/qwen2_tied/adapter_model.safetensors: .* is no factor of an adapter: what was trained whole does not add up" lockstep checkpoint combine never.peft "$parity/peft/qwen2_tied"
+refuses "no adapter there" 66 "nowhere/adapter_config.json" lockstep checkpoint combine never.peft nowhere
+refuses "a folder that is there" 73 "both.peft: is already there" lockstep checkpoint combine both.peft out.peft
+
 # Frozen parameters without adapters.
 cat >frozen.yaml <<YAML
 init: {from: $hf/qwen3}
