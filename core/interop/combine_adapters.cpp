@@ -1,6 +1,7 @@
 #include "core/interop/combine_adapters.h"
 
-#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -13,6 +14,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr int64_t kMostRank = 65536;
 
 // The two factors of a module by the ends of their tensors' names. A of linear layers is [rank, in] and of embeddings
 // [rank, tokens], B [out, rank].
@@ -37,9 +40,7 @@ struct Opened {
     if (options.dora) config.refuse("use_dora", "true: such adapters do not add up");
   }
   double scale_of(const std::string& module, int64_t rank) const {
-    LoraOptions o = options;
-    o.rank = rank, o.alpha = alphas.of(module, options.alpha);
-    return o.scale_of(module);
+    return peft_options_of(config, options, alphas, module, rank).scale_of(module);
   }
   std::vector<float> values(const StoredWeight& w) const {
     std::vector<float> out(static_cast<size_t>(w.shape.numel()));
@@ -69,8 +70,8 @@ std::map<std::string, Combined> modules_of(const std::vector<Opened>& adapters) 
         if (!a.name.starts_with(kPeftPrefix) || !a.name.ends_with(f.a)) continue;
         const std::string module = a.name.substr(0, a.name.size() - f.a.size());
         const StoredWeight* b = adapter.files.find(module + f.b);
-        const bool fits =
-            b && a.shape.rank() == 2 && b->shape.rank() == 2 && a.shape[0] == b->shape[1] && a.shape[0] > 0;
+        const bool fits = b && a.shape.rank() == 2 && b->shape.rank() == 2 && a.shape[0] == b->shape[1] &&
+                          a.shape.numel() > 0 && b->shape.numel() > 0;
         require(fits, ExitCode::kBadData, adapter.files.path(), ": ", a.name, " has the shape ", a.shape, ", and ",
                 module, f.b, b ? str(" ", b->shape) : std::string(" is missing"));
         Combined& c = out[module];
@@ -83,7 +84,10 @@ std::map<std::string, Combined> modules_of(const std::vector<Opened>& adapters) 
         }
         c.factors = &f;
         c.shares.push_back({&adapter, &a, b});
+        adapter.scale_of(module.substr(kPeftPrefix.size()), a.shape[0]);  // is the rank in its range?
         c.rank += a.shape[0];
+        require(c.rank <= kMostRank, ExitCode::kBadData, adapter.files.path(), ": with ", a.name,
+                " the ranks add up to ", c.rank, ", more than ", kMostRank);
         known.insert(a.name), known.insert(b->name);
       }
     for (const StoredWeight& w : adapter.files.weights())
@@ -102,6 +106,12 @@ std::vector<float> combined_a(const Combined& c) {
   return out;
 }
 
+float number(double value, const StoredWeight& of) {
+  require(std::abs(value) <= std::numeric_limits<float>::max(), ExitCode::kBadData, of.name,
+          " times its weight: ", value, " is no number in fp32");
+  return static_cast<float>(value);
+}
+
 std::vector<float> combined_b(const Combined& c, const std::string& module) {
   const int64_t rows = c.shares[0].b->shape[0];
   std::vector<float> out(static_cast<size_t>(rows * c.rank));
@@ -111,35 +121,25 @@ std::vector<float> combined_b(const Combined& c, const std::string& module) {
     const double factor = p.from->given.weight * p.from->scale_of(module.substr(kPeftPrefix.size()), rank);
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t k = 0; k < rank; ++k)
-        out[static_cast<size_t>(r * c.rank + column + k)] =
-            static_cast<float>(factor * b[static_cast<size_t>(r * rank + k)]);
+        out[static_cast<size_t>(r * c.rank + column + k)] = number(factor * b[static_cast<size_t>(r * rank + k)], *p.b);
     column += rank;
   }
   return out;
 }
 
-// That of the first one, with the new ranks: each alpha is the rank, so that nothing is scaled.
-JsonObject config_of(const Opened& first, const std::map<std::string, Combined>& modules) {
-  const int64_t rank = modules.begin()->second.rank;
-  std::vector<JsonValue> targets;
-  JsonObject ranks;
+// Each alpha is the rank, so that nothing is scaled.
+JsonObject config_of(const HfConfig& first, const std::map<std::string, Combined>& modules) {
+  PeftModules out;
+  LoraOptions o;
+  o.rank = modules.begin()->second.rank;
   for (const auto& [module, c] : modules) {
     const std::string name = module.substr(kPeftPrefix.size());
-    targets.emplace_back(name);
-    if (c.rank != rank) ranks.emplace_back(name, c.rank);
+    out.targets.emplace_back(name);
+    if (c.rank != o.rank) out.ranks.emplace_back(name, c.rank);
   }
-  JsonObject out;
-  for (const auto& [key, value] : first.config.members()) {
-    if (key == "r" || key == "lora_alpha") out.emplace_back(key, rank);
-    else if (key == "rank_pattern" || key == "alpha_pattern") continue;
-    else if (key == "target_modules") out.emplace_back(key, json_array(targets));
-    else if (key == "use_rslora") out.emplace_back(key, false);
-    else out.emplace_back(key, value);
-  }
-  for (const char* key : {"rank_pattern", "alpha_pattern"}) out.emplace_back(key, JsonText{json_line(ranks)});
-  for (const char* key : {"r", "lora_alpha"})
-    if (!find_member(out, key)) out.emplace_back(key, rank);
-  return out;
+  out.alphas = out.ranks;
+  const auto kept = [&](const char* key) { return first.has(key) ? JsonValue(first.text(key)) : JsonValue(nullptr); };
+  return peft_config(out, o, kept("task_type"), kept("base_model_name_or_path"), first.truth("fan_in_fan_out", false));
 }
 
 }  // namespace
@@ -163,7 +163,7 @@ void combine_adapters(const std::vector<WeightedAdapter>& adapters, const std::s
         file.write(values.data(), static_cast<int64_t>(values.size()));
     file.commit();
   }
-  folder.write(kPeftConfig, json_line(config_of(opened[0], modules)) + "\n");
+  folder.write(kPeftConfig, json_line(config_of(opened[0].config, modules)) + "\n");
   folder.commit();
 }
 

@@ -97,7 +97,7 @@ void copy_options(const std::vector<Field>& from, std::vector<Field> to) {
 }
 
 GeluForm gelu_of(const HfConfig& config, std::string_view key) {
-  const std::string form = config.one_of(key, {"gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh"});
+  const std::string form = config.one_of(key, {"gelu", "gelu_python", "gelu_new", "gelu_fast", "gelu_pytorch_tanh"});
   return form == "gelu" || form == "gelu_python" ? GeluForm::kErf : GeluForm::kTanh;
 }
 

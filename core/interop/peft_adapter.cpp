@@ -9,6 +9,7 @@
 #include "core/interop/hf_family.h"
 #include "core/interop/peft_pattern.h"
 #include "core/state/state.h"
+#include "core/tensor/raw_ops.h"
 
 namespace lockstep {
 namespace {
@@ -81,19 +82,12 @@ struct AdaptedWeight {
   size_t begin = 0, end = 0;
 };
 AdaptedWeight adapted_weight(const HfModel& m, const std::string& layer) {
-  const size_t dot = std::min(layer.rfind('.'), layer.size());
-  const std::string whole = layer.substr(0, dot);
-  const auto parts = lora_parts(whole);
-  const auto part =
-      std::find(parts.begin(), parts.end(), std::string_view(layer).substr(std::min(dot + 1, layer.size())));
-  if (part == parts.end()) {
-    const HfTensor& t = tensor_of(m, layer + std::string(kOfWeight));
-    return {t, 0, t.from.size()};
-  }
-  const HfTensor& t = tensor_of(m, whole + std::string(kOfWeight));
-  require(t.from.size() == parts.size(), ExitCode::kBadData, layer, ": has no counterpart in a ", m.family,
-          " model of transformers, where ", whole, " is one layer");
-  const auto i = static_cast<size_t>(part - parts.begin());
+  const LayerPart part = split_part(layer);
+  const HfTensor& t = tensor_of(m, part.layer + std::string(kOfWeight));
+  if (part.count == 1) return {t, 0, t.from.size()};
+  require(std::ssize(t.from) == part.count, ExitCode::kBadData, layer, ": has no counterpart in a ", m.family,
+          " model of transformers, where ", part.layer, " is one layer");
+  const auto i = static_cast<size_t>(part.index);
   return {t, i, i + 1};
 }
 
@@ -181,6 +175,17 @@ std::vector<HfTensor> peft_tensors(const HfModel& base, const PeftParts& parts) 
   return out;
 }
 
+LoraOptions peft_options_of(const HfConfig& config, const LoraOptions& options, const PeftPattern& alphas,
+                            const std::string& module, int64_t rank) {
+  LoraOptions out = options;
+  out.rank = rank, out.alpha = alphas.of(module, options.alpha);
+  if (!(out.alpha > 0) || out.alpha > 1e6)
+    config.refuse("alpha_pattern", str("gives ", module, " ", out.alpha, ", not in (0, 1e6]"));
+  require(rank >= 1 && rank <= 65536, ExitCode::kBadData, config.path(), ": the adapter of ", module, " has the rank ",
+          rank, ", not in [1, 65536]");
+  return out;
+}
+
 namespace {
 
 // A weight of the model that the adapter holds, too, as peft writes adapted embeddings: it must be that of the model.
@@ -195,11 +200,15 @@ void require_of_model(const WeightFiles& adapter, const StoredWeight& copy, cons
           original ? str(" of shape ", copy.shape, ", but in ", model.folder, " it has the shape ", original->shape)
                    : str(", which ", model.folder, " does not have"));
   constexpr int64_t kAtOnce = 1 << 20;
+  const DType stored = copy.type == "BF16" ? DType::kBFloat16 : copy.type == "F16" ? DType::kFloat16 : DType::kFloat32;
   std::vector<float> here, there;
   for (int64_t begin = 0; begin < copy.shape.numel(); begin += kAtOnce) {
     const IndexRange r{begin, std::min(begin + kAtOnce, copy.shape.numel())};
     here.resize(static_cast<size_t>(r.size())), there.resize(here.size());
     adapter.read(copy, r, here.data()), files.read(*original, r, there.data());
+    if (stored != DType::kFloat32)  // the adapter was made beside a model in this type
+      there =
+          raw::cast(raw::cast(Tensor::of(std::move(there), {r.size()}), stored), DType::kFloat32).to_vector<float>();
     require(here == there, ExitCode::kBadData, adapter.path(), ": ", copy.name, " is not what ", model.folder,
             " holds: the adapter was made for another model");
   }
@@ -223,10 +232,7 @@ PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& model) {
   const PeftPattern alphas(config, "alpha_pattern");
   PeftPattern(config, "rank_pattern");  // the tensors say what follows from it
   const auto add_rule = [&](const std::string& layer, const std::string& module, int64_t rank) {
-    const double alpha = alphas.of(module, o.alpha);
-    if (!(alpha > 0) || alpha > 1e6)
-      config.refuse("alpha_pattern", str("gives ", module, " ", alpha, ", not in (0, 1e6]"));
-    require(rank >= 1 && rank <= 65536, ExitCode::kBadData, path, ": the adapter of ", module, " has the rank ", rank);
+    const double alpha = peft_options_of(config, o, alphas, module, rank).alpha;
     if (rank != o.rank || alpha != o.alpha)
       o.rules.push_back({layer, rank == o.rank ? 0 : rank, alpha == o.alpha ? 0 : alpha});
   };
@@ -244,7 +250,9 @@ PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& model) {
         parts.layers.push_back(t.from.size() == 1 ? layer : str(layer, ".", names[i]));
         add_rule(parts.layers.back(), module, a->shape.rank() > 0 ? a->shape[0] : 0);
       }
-      if (const StoredWeight* a = files.find(str(kPeftPrefix, module, ".lora_embedding_A"))) {
+      if (const StoredWeight* a = files.find(str(kPeftPrefix, module, ".lora_embedding_A")); a && t.from.size() == 1) {
+        require(!o.dora, ExitCode::kBadData, path, ": holds ", a->name, ", and ", config.path(),
+                " has use_dora: true, which embeddings cannot have here");
         parts.tables.push_back(layer);
         add_rule(layer, module, a->shape.rank() > 0 ? a->shape[0] : 0);
       }
@@ -272,15 +280,34 @@ PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& model) {
   return out;
 }
 
+JsonObject peft_config(const PeftModules& modules, const LoraOptions& o, const JsonValue& task, const JsonValue& base,
+                       bool fan_in_fan_out) {
+  return {{"peft_type", std::string("LORA")},
+          {"task_type", task},
+          {"base_model_name_or_path", base},
+          {"r", o.rank},
+          {"lora_alpha", o.alpha > 0 ? o.alpha : static_cast<double>(o.rank)},
+          {"lora_dropout", o.dropout},
+          {"use_rslora", o.rslora},
+          {"use_dora", o.dora},
+          {"rank_pattern", JsonText{json_line(modules.ranks)}},
+          {"alpha_pattern", JsonText{json_line(modules.alphas)}},
+          {"target_modules", json_array(modules.targets)},
+          {"modules_to_save", modules.saved.empty() ? JsonValue(nullptr) : JsonValue(json_array(modules.saved))},
+          {"bias", std::string("none")},
+          {"fan_in_fan_out", fan_in_fan_out},
+          {"inference_mode", true},
+          {"init_lora_weights", true}};
+}
+
 JsonObject peft_config(const HfModel& base, const LoraOptions& o, const PeftParts& parts,
                        const std::string& base_folder) {
-  std::vector<JsonValue> targets, saved;
+  PeftModules modules;
   const double alpha = o.alpha > 0 ? o.alpha : static_cast<double>(o.rank);
-  JsonObject ranks, alphas;
   const auto add = [&](const std::string& layer, const std::string& module) {
-    targets.emplace_back(module);
-    if (o.rank_of(layer) != o.rank) ranks.emplace_back(module, o.rank_of(layer));
-    if (o.alpha_of(layer) != alpha) alphas.emplace_back(module, o.alpha_of(layer));
+    modules.targets.emplace_back(module);
+    if (o.rank_of(layer) != o.rank) modules.ranks.emplace_back(module, o.rank_of(layer));
+    if (o.alpha_of(layer) != alpha) modules.alphas.emplace_back(module, o.alpha_of(layer));
   };
   for (const std::string& layer : parts.layers) {
     const AdaptedWeight weight = adapted_weight(base, layer);
@@ -288,31 +315,19 @@ JsonObject peft_config(const HfModel& base, const LoraOptions& o, const PeftPart
   }
   for (const std::string& table : parts.tables)
     add(table, module_of(tensor_of(base, table + std::string(kOfWeight)).from[0]));
-  std::set<std::string> modules;
+  std::set<std::string> saved;
   bool tied = false;
   for (const std::string& name : parts.trained)
     for (const std::string& from : tensor_of(base, name).from) {
-      modules.insert(module_of(from));
-      for (const auto& [copy, original] : copies_of(base, from)) modules.insert(module_of(copy)), tied = true;
+      saved.insert(module_of(from));
+      for (const auto& [copy, original] : copies_of(base, from)) saved.insert(module_of(copy)), tied = true;
     }
-  for (const std::string& module : modules) saved.emplace_back(module);
+  for (const std::string& module : saved) modules.saved.emplace_back(module);
   const bool causal = !base.table || base.table->use == HfUse::kText;
-  JsonObject out{{"peft_type", std::string("LORA")},
-                 {"task_type", causal ? JsonValue(std::string("CAUSAL_LM")) : JsonValue(nullptr)},
-                 {"base_model_name_or_path", base_folder},
-                 {"r", o.rank},
-                 {"lora_alpha", alpha},
-                 {"lora_dropout", o.dropout},
-                 {"use_rslora", o.rslora},
-                 {"use_dora", parts.dora},
-                 {"rank_pattern", JsonText{json_line(ranks)}},
-                 {"alpha_pattern", JsonText{json_line(alphas)}},
-                 {"target_modules", json_array(targets)},
-                 {"modules_to_save", saved.empty() ? JsonValue(nullptr) : JsonValue(json_array(saved))},
-                 {"bias", std::string("none")},
-                 {"fan_in_fan_out", rules_of(base).fan_in_fan_out},
-                 {"inference_mode", true},
-                 {"init_lora_weights", true}};
+  LoraOptions written = o;
+  written.dora = parts.dora;
+  JsonObject out = peft_config(modules, written, causal ? JsonValue(std::string("CAUSAL_LM")) : JsonValue(nullptr),
+                               base_folder, rules_of(base).fan_in_fan_out);
   if (tied) out.emplace_back("ensure_weight_tying", true);
   return out;
 }

@@ -9,6 +9,7 @@
 
 #include "core/interop/hf_config.h"
 #include "core/interop/hf_model.h"
+#include "core/interop/peft_pattern.h"
 #include "core/nn/lora.h"
 
 namespace lockstep {
@@ -37,6 +38,10 @@ struct PeftAdapter {
 // layer of this model, and for one that holds a tied weight without its copy or without ensure_weight_tying;
 // kMissingInput where a file is not there.
 PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& base);
+// Those options with the rank and alpha of one module, whose factors have this rank: `alphas` is its "alpha_pattern".
+// Throws kBadData where either is out of its range.
+LoraOptions peft_options_of(const HfConfig& config, const LoraOptions& options, const PeftPattern& alphas,
+                            const std::string& module, int64_t rank);
 // The options alone, without targets and train, of the text of adapter_config.json.
 LoraOptions peft_options(const HfConfig& config);
 
@@ -47,7 +52,13 @@ HfModel named_by_peft(HfModel model);
 // tied weight comes with its copy, under one name of ours. `base` as named_by_peft(). Throws ExitCode::kBadData for
 // what has no counterpart, and for a weight of BERT that is tied.
 std::vector<HfTensor> peft_tensors(const HfModel& base, const PeftParts& parts);
-// adapter_config.json.
+// adapter_config.json: of modules by their names, with the ranks and alphas that differ from the options'.
+struct PeftModules {
+  std::vector<JsonValue> targets, saved;
+  JsonObject ranks, alphas;
+};
+JsonObject peft_config(const PeftModules& modules, const LoraOptions& options, const JsonValue& task,
+                       const JsonValue& base, bool fan_in_fan_out);
 JsonObject peft_config(const HfModel& base, const LoraOptions& options, const PeftParts& parts,
                        const std::string& base_folder);
 

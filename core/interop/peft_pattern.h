@@ -11,12 +11,13 @@
 namespace lockstep {
 
 // Keys are Python's regular expressions for the ends of modules' names, from a dot on; the first that matches counts.
-// Taken are those that both languages have, without repeated groups, on which a search may take forever.
+// Taken are those that both languages have, without repeated groups.
 class PeftPattern {
  public:
   // Throws ExitCode::kBadData naming the key for other patterns, and for what is no number.
   PeftPattern(const HfConfig& config, const char* key);
-  double of(const std::string& module, double otherwise) const;  // `otherwise`: where none matches
+  // `otherwise`: where none matches. Throws kBadData for a name of more than 1000 characters.
+  double of(const std::string& module, double otherwise) const;
 
  private:
   std::vector<std::pair<std::regex, double>> patterns_;

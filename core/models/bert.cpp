@@ -1,7 +1,5 @@
 #include "core/models/bert.h"
 
-#include <algorithm>
-
 #include "core/models/token_extents.h"
 #include "core/ops/ops.h"
 
@@ -36,6 +34,16 @@ std::vector<Field> fields(BertOptions& o) {
       positions_field(o.positions)};
 }
 
+namespace {
+int64_t rows_of_positions(const BertOptions& o, int64_t context) {
+  if (o.first_position == 0) return positions_of(o.positions, context);
+  const int64_t least = o.first_position + context;
+  require(o.positions == 0 || o.positions >= least, ExitCode::kConfig, "model.positions: ", o.positions,
+          " are fewer than model.first_position, ", o.first_position, ", and the ", context, " tokens of a sample");
+  return o.positions > 0 ? o.positions : least;
+}
+}  // namespace
+
 BertTransform::BertTransform(int64_t width, GeluForm gelu, double eps)
     : gelu_(gelu),
       dense_(child<Linear>("dense", width, width, true, bert_weights())),
@@ -49,9 +57,7 @@ Bert::Bert(const BertOptions& o, const TaskSpec& task)
       head_bias_(task.vocabulary > 0 ? nullptr
                                      : &parameter("head_bias", {vocabulary_of(o.vocabulary, task)}, Init::zeros())),
       tokens_(child<Embedding>("tokens", vocabulary_of(o.vocabulary, task), o.width, bert_weights())),
-      positions_(child<Embedding>(
-          "positions", o.first_position + positions_of(std::max<int64_t>(0, o.positions - o.first_position), context_),
-          o.width, bert_weights())),
+      positions_(child<Embedding>("positions", rows_of_positions(o, context_), o.width, bert_weights())),
       segments_(o.segments > 0 ? &child<Embedding>("segments", o.segments, o.width, bert_weights()) : nullptr),
       ln_(child<LayerNorm>("ln", o.width, true, o.norm_eps)),
       drop_(child<Dropout>("drop", o.dropout)) {

@@ -132,6 +132,10 @@ LlamaOptions LlamaOptions::resolved() const {
           "model.parallel: true needs model.norms: before");
   require(norm == NormForm::kRms || !norms_from_one, ExitCode::kConfig,
           "model.norms_from_one: true has an effect only with model.norm: rms");
+  constexpr double kLeastCap = 1e-3;
+  for (const auto& [key, cap] : {std::pair("score_cap", score_cap), std::pair("logit_cap", logit_cap)})
+    require(cap == 0 || cap >= kLeastCap, ExitCode::kConfig, "model.", key, ": ", cap, " is neither 0 nor at least ",
+            kLeastCap);
   if (o.hidden == 0) o.hidden = round_up(ceil_div(8 * width, 3), 32);
   return o;
 }
@@ -174,7 +178,7 @@ LlamaAttention::LlamaAttention(const LlamaOptions& o, int64_t layer, int64_t con
       qk_norm_whole_(o.qk_norm_whole),
       proj_(child<Linear>("proj", o.heads * o.head_width, o.width, o.proj_bias, branch_end(o))),
       post_norm_(post_norm_child(o)) {
-  if (qkv_) qkv_->set_undivided();
+  if (qkv_ && (o.fused_by_head || o.kv_heads != o.heads)) qkv_->set_undivided();
 }
 
 Linear* LlamaAttention::part_of_qkv(const LlamaOptions& o, const char* name, int64_t heads) {

@@ -65,6 +65,14 @@ bool is_lora_parameter(std::string_view name) {
   return false;
 }
 
+LayerPart split_part(std::string_view name) {
+  const size_t dot = std::min(name.rfind('.'), name.size());
+  const std::vector<std::string_view> parts = lora_parts(name.substr(0, dot));
+  const auto part = std::find(parts.begin(), parts.end(), name.substr(std::min(dot + 1, name.size())));
+  if (part == parts.end()) return {std::string(name)};
+  return {std::string(name.substr(0, dot)), part - parts.begin(), std::ssize(parts)};
+}
+
 std::vector<std::string_view> lora_parts(std::string_view layer) {
   if (layer == "qkv" || layer.ends_with(".qkv")) return {"q", "k", "v"};
   return {};
@@ -213,14 +221,18 @@ void add_adapters(Module& root, const LoraOptions& o) {
           layer->add_adapter(shape_of(name), part);
   }
   for (Embedding* table : targets.tables())
-    if (std::find(patterns.begin(), patterns.end(), table->name()) != patterns.end() && is_chosen(table->name()))
+    if (std::find(patterns.begin(), patterns.end(), table->name()) != patterns.end() && is_chosen(table->name())) {
+      require(!o.dora, ExitCode::kConfig, "lora.targets: ", table->name(),
+              " is an embedding, whose adapter cannot have lora.dora: true");
       table->add_adapter(shape_of(table->name()));
+    }
   for (size_t i = 0; i < o.rules.size(); ++i)
     require(ruled[i], ExitCode::kConfig, "lora.rules: pattern '", o.rules[i].pattern,
             "' matches no adapter of this model");
   for (size_t i = 0; i < patterns.size(); ++i)
     require(used[i], ExitCode::kConfig, "lora.targets: pattern '", patterns[i],
-            "' matches no linear layer of this model: another pattern takes the layer whole");
+            "' matches no linear layer that another pattern does not take whole; an embedding is named without "
+            "*");
 }
 
 }  // namespace lockstep

@@ -46,6 +46,13 @@ std::vector<Field> fields(LoraOptions& o);
 // "blocks.0.qkv" q, k and v, as "blocks.0.qkv.q". Empty for other layers.
 std::vector<std::string_view> lora_parts(std::string_view layer);
 
+// "blocks.0.qkv.q" as part 0 of 3 of its layer; of another name that is the layer, whole.
+struct LayerPart {
+  std::string layer;
+  int64_t index = 0, count = 1;
+};
+LayerPart split_part(std::string_view name);
+
 // The names of the weights that may be kept in codes: of all linear layers below the root's children.
 std::vector<std::string> codable_weights(Module& root);
 

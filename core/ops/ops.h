@@ -57,9 +57,9 @@ inline Tensor gelu_erf(const Tensor& x, CallSite place = CallSite::current()) {
   return unary(PointwiseOp::kGeluErf, x, place);
 }
 // x where it is positive, else slope * x.
+Tensor leaky_relu(const Tensor& x, double slope = 0.01, CallSite place = CallSite::current());
 // cap * tanh(x / cap), between -cap and cap.
 Tensor soft_cap(const Tensor& x, double cap, CallSite place = CallSite::current());
-Tensor leaky_relu(const Tensor& x, double slope = 0.01, CallSite place = CallSite::current());
 Tensor abs(const Tensor& x, CallSite place = CallSite::current());  // with the gradient 0 at 0
 // x^exponent; NaN for negative x unless the exponent is a whole number.
 Tensor pow(const Tensor& x, double exponent, CallSite place = CallSite::current());

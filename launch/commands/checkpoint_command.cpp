@@ -313,6 +313,7 @@ namespace {
 WeightedAdapter weighted(const std::string& text) {
   const size_t at = text.rfind('=');
   if (at == text.npos) return {text, 1};
+  require(at > 0, ExitCode::kUsage, "checkpoint combine: ", text, ": names no folder");
   double weight = 0;
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data() + at + 1, end, weight);

@@ -10,6 +10,15 @@ namespace {
 
 // Whether a value of the configuration, as it is written there, is that of the folder.
 bool agrees(const ConfigNode& node, const JsonValue& value) {
+  if (const auto* json = std::get_if<JsonText>(&value); json && node.kind == ConfigNode::Kind::kMap) {
+    const auto object = parse_json_object(json->text);
+    return object && std::all_of(object->begin(), object->end(), [&](const auto& member) {
+             const ConfigNode* own = node.find(member.first);
+             // What is left out is 0, as all keys of such lists have it.
+             return own ? agrees(*own, member.second)
+                        : member.second == JsonValue(int64_t{0}) || member.second == JsonValue(0.0);
+           });
+  }
   if (const auto* json = std::get_if<JsonText>(&value); json && node.kind == ConfigNode::Kind::kList) {
     const auto list = parse_json_array(json->text);
     return list && list->size() == node.children.size() &&

@@ -12,6 +12,8 @@
 namespace lockstep {
 namespace {
 
+constexpr int kMostGroups = 64;  // of an expression
+
 // The first of the largest values.
 size_t largest(const std::vector<double>& values) {
   return static_cast<size_t>(std::max_element(values.begin(), values.end()) - values.begin());
@@ -59,6 +61,41 @@ std::string compared(std::string text, const ScoringMetric& how) {
   return out;
 }
 
+// As Python's re.findall lists matches: each whole, or where the expression has groups, the first of them with a text.
+std::string selected(const std::string& text, const AnswerFilter& f) {
+  Matcher matcher(kMostGroups);
+  matcher.begin_text(text.size());
+  std::vector<std::string> found;
+  Match match;
+  for (size_t at = 0; matcher.find(*f.pattern, text, at, false, match) == Matcher::Result::kMatch; at = match.end) {
+    const int64_t groups = f.pattern->groups();
+    const std::vector<std::string_view> of_groups = matcher.groups(text);
+    std::string own = groups == 0 ? text.substr(match.begin, match.end - match.begin) : "";
+    for (int64_t g = 0; g < std::min<int64_t>(groups, kMostGroups) && own.empty(); ++g)
+      own = of_groups[static_cast<size_t>(g)];
+    found.push_back(groups > 1 && own.empty() ? f.fallback : own);
+  }
+  const auto count = static_cast<int64_t>(found.size());
+  const int64_t i = f.select < 0 ? count + f.select : f.select;
+  if (count == 0) return f.fallback;
+  require(i >= 0 && i < count, ExitCode::kBadData, "group_select ", f.select, ": an answer has ", count, " matches of ",
+          f.pattern->text());
+  return jinja::stripped(jinja::Text(found[static_cast<size_t>(i)]), nullptr, jinja::Sides::kBoth).bytes;
+}
+
+std::string filtered(std::string text, const std::vector<AnswerFilter>& filters) {
+  for (const AnswerFilter& f : filters) {
+    switch (f.kind) {
+      case AnswerFilter::Kind::kRegex: text = selected(text, f); break;
+      case AnswerFilter::Kind::kStrip:
+        text = jinja::stripped(jinja::Text(text), nullptr, jinja::Sides::kBoth).bytes;
+        break;
+      case AnswerFilter::Kind::kLower: text = compared(text, {.name = "", .ignore_case = true}); break;
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<DocumentFigure> figures_of(const ScoringTask& task, const Question& q,
@@ -74,7 +111,8 @@ std::vector<DocumentFigure> figures_of(const ScoringTask& task, const Question& 
     const auto right = [&](const std::vector<double>& by) {
       return DocumentFigure{static_cast<int64_t>(largest(by)) == q.answer ? 1.0 : 0.0};
     };
-    if (m.name == "exact_match") out.push_back({compared(generated, m) == compared(q.choices[0], m) ? 1.0 : 0.0});
+    if (m.name == "exact_match" || m.name.starts_with("exact_match,"))
+      out.push_back({compared(filtered(generated, m.filters), m) == compared(q.choices[0], m) ? 1.0 : 0.0});
     else if (m.name == "acc_norm") out.push_back(right(by_character));
     else if (m.name == "acc_bytes") out.push_back(right(by_byte));
     else if (m.name == "acc")
@@ -101,7 +139,10 @@ std::vector<std::pair<std::string, double>> totals_of(const ScoringTask& task,
     else {
       out.emplace_back(name, mean);
       for (const auto& document : figures) squares += (document[m].value - mean) * (document[m].value - mean);
-      if (figures.size() > 1) out.emplace_back(name + "_stderr", std::sqrt(squares / (n - 1)) / std::sqrt(n));
+      const size_t comma = std::min(name.find(','), name.size());  // "exact_match_stderr,NAME"
+      if (figures.size() > 1)
+        out.emplace_back(name.substr(0, comma) + "_stderr" + name.substr(comma),
+                         std::sqrt(squares / (n - 1)) / std::sqrt(n));
     }
   }
   return out;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <limits>
 #include <map>
 
 #include "core/base/error.h"
@@ -97,6 +98,38 @@ ScoringMetric metric_in(const ConfigNode& node, ScoringKind kind) {
   return out;
 }
 
+// A list of steps, of which take_first is the rest of several answers to one question.
+std::vector<AnswerFilter> filters_in(const ConfigNode& steps) {
+  std::vector<AnswerFilter> out;
+  for (const ConfigNode& step : steps.children) {
+    const ConfigNode* function = step.find("function");
+    if (!function) refuse(steps, ": an element of the list has no key function");
+    const std::string name = text_in(*function);
+    if (name == "take_first") continue;
+    AnswerFilter f;
+    if (name == "regex") f.kind = AnswerFilter::Kind::kRegex;
+    else if (name == "lowercase") f.kind = AnswerFilter::Kind::kLower;
+    else if (name != "remove_whitespace")
+      refuse(*function, str(": ", name, " is none of regex, remove_whitespace, lowercase, take_first"));
+    std::string expression = "#### (\\-?[0-9\\.\\,]+)";  // the harness's own
+    for (const ConfigNode& child : step.children) {
+      if (child.key == "function") continue;
+      if (name != "regex") refuse(child, ": is not supported");
+      if (child.key == "regex_pattern") expression = text_in(child);
+      else if (child.key == "group_select") f.select = integer_in(child, std::numeric_limits<int32_t>::min());
+      else if (child.key == "fallback") f.fallback = text_in(child);
+      else refuse(child, ": is not supported");
+    }
+    if (name == "regex") try {
+        f.pattern = std::make_shared<const Pattern>(expression, "regex_pattern", PatternUse::kWholeTexts);
+      } catch (const Error& e) {
+        throw Error(ExitCode::kConfig, str(step.where(), ": ", e.what()));
+      }
+    out.push_back(std::move(f));
+  }
+  return out;
+}
+
 // What the harness calls generation_kwargs.
 void read_generation(const ConfigNode& node, ScoringTask& out) {
   for (const ConfigNode& child : node.children) {
@@ -167,6 +200,7 @@ ScoringTask read_scoring_task(const std::string& path) {
   out.path = path;
   out.name = fs::path(path).stem();
   std::string split, fewshot_split;
+  std::vector<std::pair<std::string, std::vector<AnswerFilter>>> filters;  // by name
   Files files;
   const ConfigNode* kind = root.find("output_type");
   require(kind != nullptr, ExitCode::kConfig, path,
@@ -204,7 +238,14 @@ ScoringTask read_scoring_task(const std::string& path) {
           refuse(child, ": is not supported: the sampler is first_n here, so that all runs have the same examples");
       }
     } else if (key == "generation_kwargs") read_generation(node, out);
-    else if (key == "metric_list") {
+    else if (key == "filter_list") {
+      for (const ConfigNode& child : node.children) {
+        const ConfigNode *name = child.find("name"), *steps = child.find("filter");
+        if (!name || !steps) refuse(node, ": an element of the list has no name, or no filter");
+        filters.emplace_back(text_in(*name), filters_in(*steps));
+      }
+      if (out.kind != ScoringKind::kGenerate) refuse(node, ": is for generate_until");
+    } else if (key == "metric_list") {
       for (const ConfigNode& child : node.children) out.metrics.push_back(metric_in(child, out.kind));
     } else if (std::find(std::begin(kIgnoredKeys), std::end(kIgnoredKeys), key) == std::end(kIgnoredKeys))
       refuse(node, ": is not supported");
@@ -226,6 +267,16 @@ ScoringTask read_scoring_task(const std::string& path) {
   if (out.metrics.empty())
     for (const KindOfMetric& m : kMetrics)
       if (m.kind == out.kind && m.usual) out.metrics.push_back({std::string(m.name)});
+  if (!filters.empty()) {  // each metric of each
+    std::vector<ScoringMetric> plain;
+    std::swap(plain, out.metrics);
+    for (const auto& [name, steps] : filters)
+      for (ScoringMetric m : plain) {
+        m.name += "," + name;
+        m.filters = steps;
+        out.metrics.push_back(std::move(m));
+      }
+  }
   if (out.until.empty()) out.until = {out.fewshot_delimiter};
   return out;
 }

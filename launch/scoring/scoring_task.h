@@ -11,6 +11,7 @@
 
 #include "core/io/json.h"
 #include "data/text/jinja/template.h"
+#include "data/text/tokenizer/pattern.h"
 
 namespace lockstep {
 
@@ -39,10 +40,20 @@ class DocumentText {
   std::shared_ptr<const jinja::Template> template_;  // of what is no field of a document
 };
 
+// A step of filter_list: what is made of a generated text before it is compared.
+struct AnswerFilter {
+  enum class Kind : uint8_t { kRegex, kStrip, kLower };
+  Kind kind = Kind::kStrip;
+  std::shared_ptr<const Pattern> pattern = {};  // of kRegex: the match that counts is number `select`, from the end
+  int64_t select = 0;                           // where it is below 0, and of that its first group with a text
+  std::string fallback = "[invalid]";           // where there is none
+};
+
 struct ScoringMetric {
-  std::string name;  // the harness's: acc, word_perplexity, exact_match, ...
+  std::string name;  // the harness's: acc, word_perplexity, exact_match, ...; behind a filter "exact_match,NAME"
   bool ignore_case = false, ignore_punctuation = false, ignore_numbers = false;  // of exact_match
   std::vector<std::string> ignored = {};  // likewise: regular expressions of what is left out on both sides
+  std::vector<AnswerFilter> filters = {};
 };
 
 struct ScoringTask {

@@ -1,6 +1,9 @@
 #include "launch/training/base_weights.h"
 
+#include <algorithm>
+
 #include "core/interop/load_weights.h"
+#include "core/nn/init.h"
 #include "launch/training/build_model.h"
 
 namespace lockstep {
@@ -8,6 +11,8 @@ namespace lockstep {
 BaseWeights::BaseWeights(const Settings& settings, Module& model, const std::vector<StateEntry>& entries)
     : settings_(settings) {
   for (const std::string& name : coded_weights(settings, model)) coded_.insert(str(kParameters, name));
+  for (const NamedParameter& p : model.parameters())
+    if (!settings.init_holds(p.name)) fresh_[str(kParameters, p.name)] = p.parameter->init;
   if (!settings.pretrained) {
     checkpoint_ = open_newest(settings.init.from);
     return;
@@ -18,6 +23,14 @@ BaseWeights::BaseWeights(const Settings& settings, Module& model, const std::vec
 }
 
 void BaseWeights::read_stored(const std::string& name, const Shape& shape, IndexRange range, float* out) const {
+  if (const auto init = fresh_.find(name); init != fresh_.end()) {
+    const Tensor values = Tensor::empty({range.size()});
+    fill_initial(init->second, settings_.parallel.seed, name_in_model(name), range.begin, range.end,
+                 static_cast<float*>(values.write()));
+    const std::vector<float> there = values.to_vector<float>();
+    std::copy(there.begin(), there.end(), out);
+    return;
+  }
   if (checkpoint_) return read_elements(*checkpoint_, name, range, out);
   read_weight(*tensors_.at(name), shape, folder_, *files_, range, out);
 }
@@ -36,6 +49,19 @@ void BaseWeights::read(const std::string& name, const Shape& shape, IndexRange r
   read_stored(name, shape, blocks, values.data());
   coder_.second->round(blocks.begin, values.data(), blocks.size());
   std::copy_n(values.begin() + (range.begin - blocks.begin), range.size(), out);
+}
+
+void BaseWeights::for_rows(const std::string& name, const Shape& shape, IndexRange rows,
+                           const std::function<void(int64_t row, const float* values)>& visit) const {
+  constexpr int64_t kElementsAtOnce = 1 << 20;
+  const int64_t in = shape[1], most = std::max<int64_t>(1, kElementsAtOnce / in);
+  std::vector<float> values;
+  for (int64_t begin = rows.begin; begin < rows.end; begin += most) {
+    const int64_t end = std::min(rows.end, begin + most);
+    values.resize(static_cast<size_t>((end - begin) * in));
+    read(name, shape, {begin * in, end * in}, values.data());
+    for (int64_t r = begin; r < end; ++r) visit(r, values.data() + (r - begin) * in);
+  }
 }
 
 }  // namespace lockstep

@@ -86,7 +86,7 @@ void ExportedWeights::open_adapter(const std::string& layer) const {
   };
   if (trained_.contains(str(layer, kLoraA))) {
     adapter_ = {layer, values(kLoraA), values(kLoraB), {}};
-    if (trained_.contains(str(layer, kLoraMagnitude))) adapter_.magnitude = values(kLoraMagnitude);
+    if (trained_.contains(str(layer, kLoraMagnitude))) adapter_.factors = factors_of(values(kLoraMagnitude));
     return;
   }
   require(!is_tied_, ExitCode::kBadData, checkpoint_.dir, ": ", name_in_model(layer),
@@ -102,40 +102,52 @@ void ExportedWeights::open_adapter(const std::string& layer) const {
   adapter_ = {layer, std::move(turned), values(kLoraEmbeddingA), {}};
 }
 
-// out += scale B A, where `rows` of the weight are those of B; with magnitudes each of these rows gets that length.
+// What the rows of W + scale B A are multiplied by to get these lengths.
+std::vector<double> ExportedWeights::factors_of(const std::vector<float>& lengths) const {
+  const LayerPart part = split_part(adapter_.layer);
+  const std::string name = str(part.layer, kWeightName);
+  const Shape& shape = shapes_.at(name);
+  const int64_t count = std::ssize(lengths), first = part.index * count;
+  std::vector<double> row(static_cast<size_t>(shape[1])), out;
+  base_->for_rows(name, shape, {first, first + count}, [&](int64_t r, const float* values) {
+    add_change(r - first, {0, shape[1]}, row);
+    double squares = 0;
+    for (int64_t i = 0; i < shape[1]; ++i) {
+      const double v = values[i] + row[static_cast<size_t>(i)];
+      squares += v * v;
+    }
+    out.push_back(lengths[static_cast<size_t>(r - first)] / std::sqrt(squares));
+  });
+  return out;
+}
+
+// row[i] = scale (B A)[r, i] for columns [columns) of the adapter that is open.
+void ExportedWeights::add_change(int64_t r, IndexRange columns, std::vector<double>& row) const {
+  const auto in = std::ssize(row), rank = std::ssize(adapter_.a) / in;
+  const double scale = settings_->lora.scale_of(name_in_model(adapter_.layer));
+  std::fill(row.begin(), row.end(), 0.0);
+  for (int64_t k = 0; k < rank; ++k) {
+    const double of_b = adapter_.b[static_cast<size_t>(r * rank + k)];
+    const float* of_a = adapter_.a.data() + k * in;
+    for (int64_t i = columns.begin; i < columns.end; ++i) row[static_cast<size_t>(i)] += of_b * of_a[i];
+  }
+  for (int64_t i = columns.begin; i < columns.end; ++i) row[static_cast<size_t>(i)] *= scale;
+}
+
+// out += scale B A, where `rows` of the weight are those of B.
 void ExportedWeights::merge(const std::string& name, const std::string& layer, IndexRange rows, IndexRange range,
                             float* out) const {
   open_adapter(layer);
-  const auto count = static_cast<int64_t>(adapter_.b.size());
-  const int64_t rank = count / rows.size(), in = static_cast<int64_t>(adapter_.a.size()) / rank;
+  const int64_t in = shapes_.at(name)[1];
   const IndexRange mine = intersect(range, {rows.begin * in, rows.end * in});
-  const double scale = settings_->lora.scale_of(name_in_model(layer));
   std::vector<double> row(static_cast<size_t>(in));
   for (int64_t at = mine.begin; at < mine.end;) {
     const int64_t r = at / in, end = std::min(mine.end, (r + 1) * in);
-    const bool whole = !adapter_.magnitude.empty();  // a length is that of the whole row
-    const int64_t first = whole ? 0 : at - r * in, last = whole ? in : end - r * in;
-    std::fill(row.begin(), row.end(), 0.0);
-    for (int64_t k = 0; k < rank; ++k) {
-      const double of_b = adapter_.b[static_cast<size_t>((r - rows.begin) * rank + k)];
-      const float* of_a = adapter_.a.data() + k * in;
-      for (int64_t i = first; i < last; ++i) row[static_cast<size_t>(i)] += of_b * of_a[i];
-    }
-    double factor = 1;
-    if (whole) {
-      std::vector<float> before(static_cast<size_t>(in));
-      read_unmerged(name, {r * in, (r + 1) * in}, before.data());
-      double squares = 0;
-      for (int64_t i = 0; i < in; ++i) {
-        const double v = before[static_cast<size_t>(i)] + scale * row[static_cast<size_t>(i)];
-        squares += v * v;
-      }
-      factor = adapter_.magnitude[static_cast<size_t>(r - rows.begin)] / std::sqrt(squares);
-    }
-    for (; at < end; ++at) {
-      const double v = out[at - range.begin] + scale * row[static_cast<size_t>(at - r * in)];
-      out[at - range.begin] = static_cast<float>(whole ? factor * v : v);
-    }
+    add_change(r - rows.begin, {at - r * in, end - r * in}, row);
+    const double factor = adapter_.factors.empty() ? 1 : adapter_.factors[static_cast<size_t>(r - rows.begin)];
+    for (; at < end; ++at)
+      out[at - range.begin] =
+          static_cast<float>(factor * (out[at - range.begin] + row[static_cast<size_t>(at - r * in)]));
   }
 }
 

@@ -32,12 +32,15 @@ class ExportedWeights {
 
  private:
   struct Adapter {
-    std::string layer;                   // "parameters/blocks.0.qkv"
-    std::vector<float> a, b, magnitude;  // the last empty without dora
+    std::string layer;  // "parameters/blocks.0.qkv"
+    std::vector<float> a, b;
+    std::vector<double> factors;  // of rows; empty without dora
   };
   void read_unmerged(const std::string& name, IndexRange range, float* out) const;
   void add_base();
   void open_adapter(const std::string& layer) const;
+  std::vector<double> factors_of(const std::vector<float>& lengths) const;
+  void add_change(int64_t row_of_adapter, IndexRange columns, std::vector<double>& row) const;
   // Adds to elements [range) of the weight `name` the adapter of `layer`, which changes these rows of it.
   void merge(const std::string& name, const std::string& layer, IndexRange rows, IndexRange range, float* out) const;
 

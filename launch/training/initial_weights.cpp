@@ -67,25 +67,19 @@ void PlacedTask::begin_magnitudes() {
   for (const StateEntry& e : all) shapes[e.name] = e.region.shape;
   for (const StateEntry& e : all) {
     if (!e.name.starts_with(kParameters) || !e.name.ends_with(kLoraMagnitude) || e.data.numel() == 0) continue;
-    std::string layer = e.name.substr(0, e.name.size() - kLoraMagnitude.size());
-    int64_t before = 0;  // rows of other parts
-    if (!shapes.contains(layer + ".weight")) {
-      const size_t dot = layer.rfind('.');
-      const std::vector<std::string_view> parts = lora_parts(std::string_view(layer).substr(0, dot));
-      const auto part = std::find(parts.begin(), parts.end(), std::string_view(layer).substr(dot + 1));
-      before = (part - parts.begin()) * e.region.shape[0];
-      layer.resize(dot);
-    }
-    const std::string name = layer + ".weight";
-    const int64_t in = shapes.at(name)[1];
-    std::vector<float> row(static_cast<size_t>(in)), lengths;
-    for (int64_t i = 0; i < e.data.numel(); ++i) {
-      const int64_t r = before + e.region.element(e.offset + i);
-      weights.read(name, shapes.at(name), {r * in, (r + 1) * in}, row.data());
+    check(e.region.is_whole(), e.name, " is cut by elements");
+    const LayerPart part = split_part(e.name.substr(0, e.name.size() - kLoraMagnitude.size()));
+    const std::string name = part.layer + ".weight";
+    const Shape& shape = shapes.at(name);
+    const int64_t first = part.index * (shape[0] / part.count) + e.offset;
+    std::vector<float> lengths;
+    weights.for_rows(name, shape, {first, first + e.data.numel()}, [&](int64_t row, const float* values) {
       double squares = 0;
-      for (const float v : row) squares += static_cast<double>(v) * v;
+      for (int64_t i = 0; i < shape[1]; ++i) squares += static_cast<double>(values[i]) * values[i];
+      require(squares > 0, ExitCode::kBadData, settings_.init.from, ": row ", row, " of ", name_in_model(name),
+              " is zero, which has no length to be trained (lora.dora); leave this layer out of lora.targets");
       lengths.push_back(static_cast<float>(std::sqrt(squares)));
-    }
+    });
     const auto count = static_cast<int64_t>(lengths.size());
     e.set_values(0, Tensor::of(std::move(lengths), {count}));
   }

@@ -106,5 +106,43 @@ TEST_F(Scoring, ComparesAnswersAsTheHarnessDoes) {
   EXPECT_FALSE(right(", regexes_to_ignore: ['\\bthe\\b']", "then", "n"));
 }
 
+TEST_F(Scoring, FiltersAnswersAsTheHarnessDoes) {
+  const std::string head = "doc_to_text: q\ndoc_to_target: a\nmetric_list: [{metric: exact_match}]\nfilter_list:\n";
+  const auto found = [&](const std::string& steps, const std::string& said) {
+    const ScoringTask t = task("generate_until", head + "  - {name: one, filter: [" + steps + "]}\n");
+    EXPECT_EQ(t.metrics.at(0).name, "exact_match,one");
+    for (const char* answer : {"12", "7", "[invalid]", "x", "a", ""}) {
+      Question q;
+      q.choices = {answer};
+      if (figures_of(t, q, {}, said)[0].value == 1) return std::string(answer);
+    }
+    return std::string("another");
+  };
+  EXPECT_EQ(found("{function: regex}, {function: take_first}", "so\n#### 12 or #### 7"), "12");
+  EXPECT_EQ(found("{function: regex, group_select: -1}", "so\n#### 12 or #### 7"), "7");
+  EXPECT_EQ(found("{function: regex}", "none"), "[invalid]");
+  EXPECT_EQ(found("{function: regex, fallback: x}", "none"), "x");
+  EXPECT_EQ(found("{function: regex, regex_pattern: '[0-9]+'}", "12 7"), "12");
+  EXPECT_EQ(found("{function: regex, regex_pattern: '(b+)|(\\d+)', group_select: 1}", "bb 7"), "7");
+  EXPECT_EQ(found("{function: regex, regex_pattern: '= ([^=]*)='}", "= 12 ="), "12") << "white space around it goes";
+  EXPECT_EQ(found("{function: remove_whitespace}, {function: lowercase}", " A "), "a");
+  const auto refused = [&](const std::string& steps, const std::string& what) {
+    test::expect_error(ExitCode::kConfig, {what}, [&] { task("generate_until", head + steps); });
+  };
+  refused("  - {name: one, filter: [{function: majority_vote}]}\n", "majority_vote is none of regex");
+  refused("  - {name: one, filter: [{function: regex, regex_pattern: '(a'}]}\n", "regex_pattern");
+  refused("  - {name: one, filter: [{function: lowercase, group_select: 1}]}\n", "group_select: is not supported");
+  refused("  - {name: one}\n", "has no name, or no filter");
+  test::expect_error(ExitCode::kConfig, {"filter_list: is for generate_until"}, [&] {
+    task("loglikelihood", "doc_to_text: q\ndoc_to_target: a\nfilter_list: [{name: one, filter: []}]\n");
+  });
+  const ScoringTask t =
+      task("generate_until", head + "  - {name: one, filter: [{function: regex, group_select: 3}]}\n");
+  Question q;
+  q.choices = {"1"};
+  test::expect_error(ExitCode::kBadData, {"group_select 3: an answer has 1 matches"},
+                     [&] { figures_of(t, q, {}, "#### 1"); });
+}
+
 }  // namespace
 }  // namespace lockstep

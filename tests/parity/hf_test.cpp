@@ -425,7 +425,11 @@ TEST(HfConfig, WhatIsNotSupportedIsRefusedByName) {
   refused("gemma2", "\"sliding_attention\"\n", "\"full_attention\"\n", "layer_types");
   refused("neox", "\"hidden_act\": \"gelu\"", "\"hidden_act\": \"relu\"", "hidden_act: relu");
   refused("neox", "\"partial_rotary_factor\": 0.25", "\"partial_rotary_factor\": 0.1",
-          "rope_parameters turns 0 features");
+          "rope_parameters.partial_rotary_factor turns 0 features");
+  refused("neox", "\"partial_rotary_factor\": 0.25", "\"partial_rotary_factor\": 1e300",
+          "rope_parameters.partial_rotary_factor is not in (0, 1]");
+  refused("gemma2", "\"final_logit_softcapping\": 3.0", "\"final_logit_softcapping\": 1e-300",
+          "model.logit_cap: 1e-300");
   refused("neox", "\"num_attention_heads\": 4", "\"num_attention_heads\": 5", "num_attention_heads must divide");
   refused("roberta", "\"pad_token_id\": 1", "\"pad_token_id\": null", "pad_token_id is null");
   refused("roberta", "\"pad_token_id\": 1", "\"pad_token_id\": 30", "max_position_embeddings leaves no position");

@@ -117,9 +117,8 @@ HfExport gemma_export(const std::vector<Field>& options, const TaskSpec& task) {
   require(second || (o.score_cap == 0 && o.logit_cap == 0), ExitCode::kBadData,
           "model.score_cap and model.logit_cap: of transformers' architectures gemma2 has them alone, which has no "
           "model.qk_norm");
-  require(!second || (o.window_theta == 0 && (o.window == 0 || o.layers == 1 || o.full_every == 2)), ExitCode::kBadData,
-          "model.norms: both without model.qk_norm: transformers' gemma2 has a window in each second layer "
-          "(model.full_every: 2), and no model.window_theta");
+  require(!second || o.window_theta == 0, ExitCode::kBadData,
+          "model.norms: both without model.qk_norm: transformers' gemma2 has no model.window_theta");
   require(o.width % o.heads == 0, ExitCode::kBadData, "model.heads: ", o.heads,
           " does not divide model.width: ", o.width, ", as transformers needs it of Gemma");
   require(second || o.window == 0 || o.window_theta > 0 || o.rope.scaling == RopeScaling::kNone, ExitCode::kBadData,

@@ -53,8 +53,9 @@ void name_llama_tensors(const LlamaOptions& o, HfModel& m) {
 }
 
 int64_t part_of_head(const HfConfig& c, const char* key, int64_t head_width, double factor) {
+  if (!(factor > 0 && factor <= 1)) c.refuse(key, "is not in (0, 1]");
   const auto width = static_cast<int64_t>(static_cast<double>(head_width) * factor);
-  if (!(factor > 0 && factor <= 1) || width < 2 || width % 2 != 0)
+  if (width < 2 || width % 2 != 0)
     c.refuse(key, str("turns ", width, " features of a head of ", head_width, ": it must be an even number above 0"));
   return width;
 }

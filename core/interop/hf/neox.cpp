@@ -39,7 +39,9 @@ void read_neox_rope(const HfConfig& c, LlamaOptions& o) {
     o.rope.theta = how->number("rope_theta", o.rope.theta), part = how->number("partial_rotary_factor", part);
     read_rope_scaling(*how, c.integer("max_position_embeddings", 2048), o.rope, true);
   }
-  o.rope_width = part_of_head(c, how ? "rope_parameters" : "rotary_pct", o.width / o.heads, part);
+  const bool within = how && how->has("partial_rotary_factor");
+  o.rope_width =
+      part_of_head(within ? *how : c, within ? "partial_rotary_factor" : "rotary_pct", o.width / o.heads, part);
 }
 
 HfModel neox_of(const HfConfig& c) {

@@ -152,11 +152,17 @@ std::string_view named_pattern(std::string_view name) {
   return "";
 }
 
+int Pattern::groups() const {
+  uint32_t count = 0;
+  pcre2_pattern_info(code_->code, PCRE2_INFO_CAPTURECOUNT, &count);
+  return static_cast<int>(count);
+}
+
 struct Matcher::Scratch {
-  pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
+  pcre2_match_data* data;
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
   pcre2_jit_stack* stack = pcre2_jit_stack_create(32 << 10, 4 << 20, nullptr);
-  Scratch() {
+  explicit Scratch(int groups) : data(pcre2_match_data_create(static_cast<uint32_t>(1 + groups), nullptr)) {
     check(data && context, "no memory for PCRE2");
     pcre2_jit_stack_assign(context, nullptr, stack);
   }
@@ -167,7 +173,7 @@ struct Matcher::Scratch {
   }
 };
 
-Matcher::Matcher() : scratch_(std::make_unique<Scratch>()) {}
+Matcher::Matcher(int groups) : scratch_(std::make_unique<Scratch>(groups)) {}
 Matcher::Matcher(Matcher&&) noexcept = default;
 Matcher::~Matcher() = default;
 
@@ -207,7 +213,18 @@ Matcher::Result Matcher::find(const Pattern& pattern, std::string_view text, siz
           text.size() - from, " bytes (PCRE2 error ", code, ")");
   const size_t* ends = pcre2_get_ovector_pointer(scratch_->data);
   match = {ends[0], ends[1]};
+  found_ = code;
   return Result::kMatch;
+}
+
+std::vector<std::string_view> Matcher::groups(std::string_view text) const {
+  const size_t* ends = pcre2_get_ovector_pointer(scratch_->data);
+  std::vector<std::string_view> out;
+  for (size_t i = 1; i < pcre2_get_ovector_count(scratch_->data); ++i) {
+    const bool took_part = static_cast<int>(i) < found_ && ends[2 * i] != PCRE2_UNSET;
+    out.push_back(took_part ? text.substr(ends[2 * i], ends[2 * i + 1] - ends[2 * i]) : std::string_view());
+  }
+  return out;
 }
 
 }  // namespace lockstep

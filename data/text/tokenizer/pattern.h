@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep {
 
@@ -20,6 +21,7 @@ class Pattern {
   // the part that is not supported: among others what looks behind, and what matches an empty text.
   Pattern(std::string text, std::string_view where, PatternUse use = PatternUse::kSplitting);
   const std::string& text() const { return text_; }
+  int groups() const;  // in parentheses whose matches are kept
 
  private:
   friend class Matcher;
@@ -39,13 +41,16 @@ class Matcher {
  public:
   // Before the first find(): every text has a budget of steps of its own, which grows with its bytes.
   void begin_text(size_t bytes);
-  Matcher();
+  // `groups`: of these groups in parentheses matches are kept, too.
+  explicit Matcher(int groups = 0);
   Matcher(Matcher&&) noexcept;
   ~Matcher();
   enum class Result { kMatch, kNone, kNeedsMore };
   // The first match in `text`, which is valid UTF-8, at or after byte `from`. `more`: text may follow, and kNeedsMore
   // is returned where it could change the match. Throws ExitCode::kBadData where the text's budget is used up.
   Result find(const Pattern& pattern, std::string_view text, size_t from, bool more, Match& match);
+  // Of the last match, what its groups matched, the first one first; empty where a group took no part.
+  std::vector<std::string_view> groups(std::string_view text) const;
 
  private:
   struct Scratch;
@@ -53,6 +58,7 @@ class Matcher {
   int run_by_budget(const Pattern& pattern, std::string_view text, size_t from, bool more);
   std::unique_ptr<Scratch> scratch_;
   int64_t budget_ = 0;  // steps that are left
+  int found_ = 0;       // groups of the last match that took part, and the whole
 };
 
 }  // namespace lockstep

@@ -108,6 +108,10 @@ class JsonReader : TokenizerJson {
     if (type != "BertProcessing" && type != "RobertaProcessing" && type != "TemplateProcessing") return;
     Surround around = surround(post, static_cast<int64_t>(tables_.tokens.size()));
     if (around.before.empty() || around.after.empty()) return;
+    for (const auto* ids : {&around.before, &around.after})
+      for (const int32_t id : *ids)
+        refuse(std::none_of(tables_.added.begin(), tables_.added.end(), [&](auto& a) { return a.id == id; }),
+               "has a post-processor with the token ", id, ", which is no added token");
     refuse(!tables_.around.empty(), "has two post-processors that put tokens around a text");
     tables_.around = std::move(around);
   }
