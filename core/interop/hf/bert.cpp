@@ -6,21 +6,6 @@
 namespace lockstep {
 namespace {
 
-constexpr BertNames kBertNames{.model = "bert",
-                               .block = "encoder.layer",
-                               .qkv = {"attention.self.query", "attention.self.key", "attention.self.value"},
-                               .proj = "attention.output.dense",
-                               .ln1 = "attention.output.LayerNorm",
-                               .up = "intermediate.dense",
-                               .down = "output.dense",
-                               .ln2 = "output.LayerNorm",
-                               .head_bias = "cls.predictions.bias",
-                               .transform = "cls.predictions.transform.dense",
-                               .transform_ln = "cls.predictions.transform.LayerNorm",
-                               .decoder = "cls.predictions.decoder",
-                               .pooler = "bert.pooler.dense",
-                               .head = "classifier"};
-
 void name_bert(const BertOptions& o, BertHeads heads, HfModel& m) {
   name_bert_tensors(o, heads, kBertNames, m);
   if (heads.tokens) m.copies.emplace_back("cls.predictions.decoder.bias", "cls.predictions.bias");

@@ -21,6 +21,20 @@ struct BertNames {
   const char *head_bias, *transform, *transform_ln, *decoder;  // of the head for hidden tokens; the decoder is tied
   const char *pooler, *head;                                   // of the head for labels
 };
+constexpr BertNames kBertNames{.model = "bert",
+                               .block = "encoder.layer",
+                               .qkv = {"attention.self.query", "attention.self.key", "attention.self.value"},
+                               .proj = "attention.output.dense",
+                               .ln1 = "attention.output.LayerNorm",
+                               .up = "intermediate.dense",
+                               .down = "output.dense",
+                               .ln2 = "output.LayerNorm",
+                               .head_bias = "cls.predictions.bias",
+                               .transform = "cls.predictions.transform.dense",
+                               .transform_ln = "cls.predictions.transform.LayerNorm",
+                               .decoder = "cls.predictions.decoder",
+                               .pooler = "bert.pooler.dense",
+                               .head = "classifier"};
 void name_bert_tensors(const BertOptions& o, BertHeads heads, const BertNames& names, HfModel& m);
 
 // Whether a model with these options is a DistilBERT, or a RoBERTa.

@@ -6,23 +6,18 @@
 namespace lockstep {
 namespace {
 
-constexpr BertNames kRobertaNames{.model = "roberta",
-                                  .block = "encoder.layer",
-                                  .qkv = {"attention.self.query", "attention.self.key", "attention.self.value"},
-                                  .proj = "attention.output.dense",
-                                  .ln1 = "attention.output.LayerNorm",
-                                  .up = "intermediate.dense",
-                                  .down = "output.dense",
-                                  .ln2 = "output.LayerNorm",
-                                  .head_bias = "lm_head.bias",
-                                  .transform = "lm_head.dense",
-                                  .transform_ln = "lm_head.layer_norm",
-                                  .decoder = "lm_head.decoder",
-                                  .pooler = "classifier.dense",
-                                  .head = "classifier.out_proj"};
+// Blocks as in BERT, other heads.
+constexpr BertNames roberta_names() {
+  BertNames names = kBertNames;
+  names.model = "roberta";
+  names.head_bias = "lm_head.bias", names.transform = "lm_head.dense", names.transform_ln = "lm_head.layer_norm";
+  names.decoder = "lm_head.decoder";
+  names.pooler = "classifier.dense", names.head = "classifier.out_proj";
+  return names;
+}
 
 void name_roberta(const BertOptions& o, BertHeads heads, HfModel& m) {
-  name_bert_tensors(o, heads, kRobertaNames, m);
+  name_bert_tensors(o, heads, roberta_names(), m);
   if (heads.tokens) m.copies.emplace_back("lm_head.decoder.bias", "lm_head.bias");
   m.ignored.push_back("roberta.pooler.*");  // which neither head reads
 }
