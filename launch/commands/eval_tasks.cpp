@@ -139,6 +139,9 @@ class TaskEvaluation {
       : arguments_(arguments), run_(arguments.positional[0]), tasks_(asked_tasks(arguments.list("task"))) {
     origin_ = origin_of(app, arguments);
     run_ = chosen_checkpoint(arguments);
+    require(build_model(*origin_.settings, origin_.task)->traits().causal, ExitCode::kConfig, "--task: the model of ",
+            run_, ", ", origin_.settings->model_name,
+            ", sees a text as a whole, and tasks score what follows one; use a decoder (gpt, llama)");
     origin_.settings->train.eval_ema = false;
     origin_.settings->train.class_weights.clear();
     origin_.settings->data.measured = DataPart::kAll;

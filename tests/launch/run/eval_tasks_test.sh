@@ -95,6 +95,9 @@ succeeds "the command of the last step" lockstep eval by --task choices.yaml,who
 expect "the command of the last step: the same scores" grep -qF "\"word_perplexity\":$(scores by | tail -n 1 | sed -E 's/.*"val_whole\/word_perplexity":([-0-9.e+]*).*/\1/')" out
 succeeds "the best checkpoint by a task" lockstep eval by --best --task choices.yaml
 expect "the best checkpoint by a task: the first that was as good" grep -q 'step-00000100' out
+sed 's/name: llama, layers: 2, heads: 2, kv_heads: 1/name: bert, layers: 1, heads: 2/; s/context: 48/context: 48, mask: 0.2/; s/steps: 200/steps: 1/' text.yaml >encoder.yaml
+succeeds "an encoder" lockstep train encoder.yaml run.dir=encoder
+refuses "an encoder" 78 "--task: the model of encoder, bert, sees a text as a whole" lockstep eval encoder --task choices.yaml
 refuses "tasks that continue texts" 78 ".*train.eval_tasks: said.yaml: continues texts" during x "train.eval_tasks=[said.yaml]"
 refuses "a best metric that no task measures" 78 ".*train.best.metric: no task of train.eval_tasks measures x/acc" during x train.best.metric=x/acc
 
