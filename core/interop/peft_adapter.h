@@ -59,6 +59,7 @@ struct PeftModules {
 };
 JsonObject peft_config(const PeftModules& modules, const LoraOptions& options, const JsonValue& task,
                        const JsonValue& base, bool fan_in_fan_out);
+// The same of parts of our model.
 JsonObject peft_config(const HfModel& base, const LoraOptions& options, const PeftParts& parts,
                        const std::string& base_folder);
 

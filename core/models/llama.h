@@ -60,7 +60,7 @@ struct LlamaOptions {
 };
 std::vector<Field> fields(LlamaOptions& o);
 
-// A norm of one of the forms. Not owning.
+// A norm of either form.
 using LlamaNorm = ModuleOf<Tensor>;
 
 // What attention and blocks share. All three take resolved options.

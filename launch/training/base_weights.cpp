@@ -51,15 +51,15 @@ void BaseWeights::read(const std::string& name, const Shape& shape, IndexRange r
   std::copy_n(values.begin() + (range.begin - blocks.begin), range.size(), out);
 }
 
-void BaseWeights::for_rows(const std::string& name, const Shape& shape, IndexRange rows,
-                           const std::function<void(int64_t row, const float* values)>& visit) const {
+void for_rows(const Shape& shape, IndexRange rows, const ReadValues& read,
+              const std::function<void(int64_t row, const float* values)>& visit) {
   constexpr int64_t kElementsAtOnce = 1 << 20;
   const int64_t in = shape[1], most = std::max<int64_t>(1, kElementsAtOnce / in);
   std::vector<float> values;
   for (int64_t begin = rows.begin; begin < rows.end; begin += most) {
     const int64_t end = std::min(rows.end, begin + most);
     values.resize(static_cast<size_t>((end - begin) * in));
-    read(name, shape, {begin * in, end * in}, values.data());
+    read({begin * in, end * in}, values.data());
     for (int64_t r = begin; r < end; ++r) visit(r, values.data() + (r - begin) * in);
   }
 }

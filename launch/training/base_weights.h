@@ -20,6 +20,10 @@
 
 namespace lockstep {
 
+// Calls visit(row, values) for rows [rows) of a matrix of this shape, whose elements `read` gives, many at a time.
+void for_rows(const Shape& shape, IndexRange rows, const ReadValues& read,
+              const std::function<void(int64_t row, const float* values)>& visit);
+
 class BaseWeights {
  public:
   // `entries`: all parameters and buffers of the model. `model`: built, not placed.
@@ -32,9 +36,6 @@ class BaseWeights {
   void read_stored(const std::string& name, const Shape& shape, IndexRange range, float* out) const;
   // As the run computes with them.
   void read(const std::string& name, const Shape& shape, IndexRange range, float* out) const;
-  // Calls visit(row, values) for rows [rows) of a matrix, read many at a time.
-  void for_rows(const std::string& name, const Shape& shape, IndexRange rows,
-                const std::function<void(int64_t row, const float* values)>& visit) const;
 
  private:
   const Settings& settings_;

@@ -109,7 +109,8 @@ std::vector<double> ExportedWeights::factors_of(const std::vector<float>& length
   const Shape& shape = shapes_.at(name);
   const int64_t count = std::ssize(lengths), first = part.index * count;
   std::vector<double> row(static_cast<size_t>(shape[1])), out;
-  base_->for_rows(name, shape, {first, first + count}, [&](int64_t r, const float* values) {
+  const auto read = [&](IndexRange range, float* values) { read_unmerged(name, range, values); };
+  for_rows(shape, {first, first + count}, read, [&](int64_t r, const float* values) {
     add_change(r - first, {0, shape[1]}, row);
     double squares = 0;
     for (int64_t i = 0; i < shape[1]; ++i) {

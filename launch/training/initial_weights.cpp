@@ -73,7 +73,8 @@ void PlacedTask::begin_magnitudes() {
     const Shape& shape = shapes.at(name);
     const int64_t first = part.index * (shape[0] / part.count) + e.offset;
     std::vector<float> lengths;
-    weights.for_rows(name, shape, {first, first + e.data.numel()}, [&](int64_t row, const float* values) {
+    const auto read = [&](IndexRange range, float* values) { weights.read(name, shape, range, values); };
+    for_rows(shape, {first, first + e.data.numel()}, read, [&](int64_t row, const float* values) {
       double squares = 0;
       for (int64_t i = 0; i < shape[1]; ++i) squares += static_cast<double>(values[i]) * values[i];
       require(squares > 0, ExitCode::kBadData, settings_.init.from, ": row ", row, " of ", name_in_model(name),

@@ -189,6 +189,11 @@ succeeds "dora of a layer that is new: a beginning" lockstep train fresh.yaml ru
 succeeds "dora of a layer that is new: the model itself" lockstep train fresh.yaml run.dir=fresh.none train.steps=0 lora.dora=false
 begins=$(loss fresh.begins) model=$(loss fresh.none)
 expect "dora of a layer that is new: it begins as the model, $begins and $model" close "$begins" "$model"
+succeeds "dora of a layer that is new: it trains" lockstep train fresh.yaml
+succeeds "dora of a layer that is new: merged" lockstep checkpoint export fresh fresh.hf --to hf
+succeeds "dora of a layer that is new: taken" lockstep train again.dora.yaml init.from=fresh.hf run.dir=fresh.merged train.steps=0
+beside=$(loss fresh) within=$(loss fresh.merged)
+expect "dora of a layer that is new: the loss with adapters, $beside, and merged, $within" close "$beside" "$within"
 lora_config gpt2 "'*.qkv', wte" >tied.yaml
 succeeds "an adapted embedding of a tied model" lockstep train tied.yaml run.dir=tied
 refuses "it has no merged form" 65 "tied/checkpoints/step-00000004: wte has an adapter, and its weight is also the model's head" lockstep checkpoint export tied tied.hf --to hf
