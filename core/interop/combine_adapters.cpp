@@ -15,8 +15,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kMostRank = 65536;
-
 // The two factors of a module by the ends of their tensors' names. A of linear layers is [rank, in] and of embeddings
 // [rank, tokens], B [out, rank].
 struct Factors {
@@ -86,8 +84,8 @@ std::map<std::string, Combined> modules_of(const std::vector<Opened>& adapters) 
         c.shares.push_back({&adapter, &a, b});
         adapter.scale_of(module.substr(kPeftPrefix.size()), a.shape[0]);  // is the rank in its range?
         c.rank += a.shape[0];
-        require(c.rank <= kMostRank, ExitCode::kBadData, adapter.files.path(), ": with ", a.name,
-                " the ranks add up to ", c.rank, ", more than ", kMostRank);
+        require(c.rank <= kMostLoraRank, ExitCode::kBadData, adapter.files.path(), ": with ", a.name,
+                " the ranks add up to ", c.rank, ", more than ", kMostLoraRank);
         known.insert(a.name), known.insert(b->name);
       }
     for (const StoredWeight& w : adapter.files.weights())

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <string_view>
 
 #include "core/base/escape.h"
 #include "core/base/plain_file.h"
-#include "core/base/system_call.h"
-#include "core/base/temporary.h"
 #include "core/interop/hf_config.h"
 #include "core/interop/hf_family.h"
 #include "core/interop/peft_adapter.h"

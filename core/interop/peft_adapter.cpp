@@ -46,7 +46,7 @@ LoraOptions peft_options(const HfConfig& c) {
   o.rslora = c.truth("use_rslora", false);
   o.dora = c.truth("use_dora", false);
   o.dropout = c.number("lora_dropout", 0);
-  if (o.rank < 1 || o.rank > 65536) c.refuse("r", "is not in [1, 65536]");
+  if (o.rank < 1 || o.rank > kMostLoraRank) c.refuse("r", str("is not in [1, ", kMostLoraRank, "]"));
   if (!(o.alpha > 0) || o.alpha > 1e6) c.refuse("lora_alpha", "is not in (0, 1e6]");
   if (o.dropout < 0 || o.dropout > 0.99) c.refuse("lora_dropout", "is not in [0, 0.99]");
   return o;
@@ -181,8 +181,8 @@ LoraOptions peft_options_of(const HfConfig& config, const LoraOptions& options, 
   out.rank = rank, out.alpha = alphas.of(module, options.alpha);
   if (!(out.alpha > 0) || out.alpha > 1e6)
     config.refuse("alpha_pattern", str("gives ", module, " ", out.alpha, ", not in (0, 1e6]"));
-  require(rank >= 1 && rank <= 65536, ExitCode::kBadData, config.path(), ": the adapter of ", module, " has the rank ",
-          rank, ", not in [1, 65536]");
+  require(rank >= 1 && rank <= kMostLoraRank, ExitCode::kBadData, config.path(), ": the adapter of ", module,
+          " has the rank ", rank, ", not in [1, ", kMostLoraRank, "]");
   return out;
 }
 

@@ -38,12 +38,12 @@ struct PeftAdapter {
 // layer of this model, and for one that holds a tied weight without its copy or without ensure_weight_tying;
 // kMissingInput where a file is not there.
 PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& base);
-// Those options with the rank and alpha of one module, whose factors have this rank: `alphas` is its "alpha_pattern".
-// Throws kBadData where either is out of its range.
+// The options of adapter_config.json alone, without targets, train and rules.
+LoraOptions peft_options(const HfConfig& config);
+// `options` for one module: with this rank, which its factors have, and with the alpha that `alphas`, the file's
+// "alpha_pattern", gives it. Throws kBadData where either is out of its range.
 LoraOptions peft_options_of(const HfConfig& config, const LoraOptions& options, const PeftPattern& alphas,
                             const std::string& module, int64_t rank);
-// The options alone, without targets and train, of the text of adapter_config.json.
-LoraOptions peft_options(const HfConfig& config);
 
 // `model` with the names that peft gives its tensors: those of its modules in transformers 5, which of some families
 // differ from those in files. Throws kBadData for a family whose adapters are not supported.
@@ -52,11 +52,12 @@ HfModel named_by_peft(HfModel model);
 // tied weight comes with its copy, under one name of ours. `base` as named_by_peft(). Throws ExitCode::kBadData for
 // what has no counterpart, and for a weight of BERT that is tied.
 std::vector<HfTensor> peft_tensors(const HfModel& base, const PeftParts& parts);
-// adapter_config.json: of modules by their names, with the ranks and alphas that differ from the options'.
+// Modules by the names that peft gives them.
 struct PeftModules {
-  std::vector<JsonValue> targets, saved;
-  JsonObject ranks, alphas;
+  std::vector<JsonValue> targets, saved;  // adapted, and trained whole
+  JsonObject ranks, alphas;               // that differ from the options'
 };
+// adapter_config.json. `task`, `base`: its task_type and base_model_name_or_path, texts or null.
 JsonObject peft_config(const PeftModules& modules, const LoraOptions& options, const JsonValue& task,
                        const JsonValue& base, bool fan_in_fan_out);
 // The same of parts of our model.

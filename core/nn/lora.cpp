@@ -29,7 +29,7 @@ double LoraOptions::scale_of(std::string_view layer) const {
 
 std::vector<Field> fields(LoraRule& rule) {
   return {field("pattern", rule.pattern, "of dotted names of layers, or of parts of them; * matches any characters"),
-          field("rank", rule.rank, "of their adapters; 0: lora.rank").with_range(0, 65536),
+          field("rank", rule.rank, "of their adapters; 0: lora.rank").with_range(0, kMostLoraRank),
           field("alpha", rule.alpha, "of their adapters; 0: lora.alpha").with_range(0, 1e6)};
 }
 
@@ -38,7 +38,7 @@ std::vector<Field> fields(LoraOptions& o) {
       field("rank", o.rank,
             "train adapters of this rank beside linear layers of the model of init.from, which is frozen (LoRA); "
             "0: none")
-          .with_range(0, 65536)
+          .with_range(0, kMostLoraRank)
           .without_effect_at_default(),
       field("alpha", o.alpha, "adapters are scaled by alpha / rank; 0: alpha is the rank")
           .with_range(0, 1e6)

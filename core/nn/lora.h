@@ -18,6 +18,8 @@ namespace lockstep {
 class Linear;
 class Module;
 
+constexpr int64_t kMostLoraRank = 65536;
+
 // Adapters of layers, or parts of layers, with another rank or alpha. 0: that of the others.
 struct LoraRule {
   std::string pattern;

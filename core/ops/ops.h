@@ -162,8 +162,7 @@ Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored = kIgn
 // The same of logits x weight^T, for x [..., C], weight [V, C] and targets [...], of which `rows_at_once` rows, rounded
 // up to a multiple of 64, are held at a time: forward for the loss, and once more in the backward pass for the
 // gradient. The bits are those of cross_entropy(linear(x, weight)) on a CPU; a GPU's library may sum products of other
-// extents in another order. With a logit_cap above 0: of
-// soft_cap(logits, logit_cap).
+// extents in another order. With a logit_cap above 0 the loss is that of soft_cap(logits, logit_cap).
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t rows_at_once,
                             int64_t ignored = kIgnoreIndex, double label_smoothing = 0, double logit_cap = 0,
                             CallSite place = CallSite::current());

@@ -13,19 +13,8 @@ void name_bert(const BertOptions& o, BertHeads heads, HfModel& m) {
 }
 
 HfModel bert_of(const HfConfig& c) {
-  BertOptions o;
-  o.layers = c.integer("num_hidden_layers", 12);
-  o.heads = c.integer("num_attention_heads", 12);
-  o.width = c.integer("hidden_size", 768);
-  o.vocabulary = c.integer("vocab_size", 30522);
-  o.positions = c.integer("max_position_embeddings", 512);
-  o.segments = c.integer("type_vocab_size", 2);
+  BertOptions o = read_bert_options(c, 30522);
   o.gelu = gelu_of(c);
-  need_four_widths(c, o.width);
-  o.norm_eps = c.number("layer_norm_eps", o.norm_eps);
-  c.one_of("position_embedding_type", {"absolute"});
-  c.need_truth("is_decoder", false);
-  c.need_truth("tie_word_embeddings", true);
   HfModel m;
   m.options = option_values(fields(o), c, {"dropout"});
   m.task = {{o.positions}, o.vocabulary};
@@ -41,28 +30,49 @@ HfExport bert_export(const std::vector<Field>& options, const TaskSpec& task) {
   const bool labels = task.vocabulary > 0;
   name_bert(o, {!labels, labels}, out.model);
   if (o.segments == 0) out.zeros = {{"bert.embeddings.token_type_embeddings.weight", {1, o.width}}};
-  out.config = {
-      {"architectures",
-       json_array(std::vector<JsonValue>{std::string(labels ? "BertForSequenceClassification" : "BertForMaskedLM")})},
-      {"model_type", std::string("bert")},
-      {"vocab_size", o.vocabulary > 0 ? o.vocabulary : task.tokens()},
-      {"max_position_embeddings", o.positions > 0 ? o.positions : task.input[0]},
-      {"type_vocab_size", std::max<int64_t>(1, o.segments)},
-      {"hidden_size", o.width},
-      {"intermediate_size", 4 * o.width},
-      {"num_hidden_layers", o.layers},
-      {"num_attention_heads", o.heads},
-      {"hidden_act", gelu_text(o.gelu)},
-      {"layer_norm_eps", o.norm_eps},
-      {"hidden_dropout_prob", o.dropout},
-      {"attention_probs_dropout_prob", 0.0},
-      {"pad_token_id", nullptr},
-      {"tie_word_embeddings", true}};
-  if (labels) add_labels(out.config, task.classes);
+  out.config = bert_config(o, task, out.model.family, "Bert");
   return out;
 }
 
 }  // namespace
+
+BertOptions read_bert_options(const HfConfig& c, int64_t vocabulary) {
+  BertOptions o;
+  o.layers = c.integer("num_hidden_layers", 12);
+  o.heads = c.integer("num_attention_heads", 12);
+  o.width = c.integer("hidden_size", 768);
+  o.vocabulary = c.integer("vocab_size", vocabulary);
+  o.positions = c.integer("max_position_embeddings", 512);
+  o.segments = c.integer("type_vocab_size", 2);
+  need_four_widths(c, o.width);
+  o.norm_eps = c.number("layer_norm_eps", o.norm_eps);
+  c.one_of("position_embedding_type", {"absolute"});
+  c.need_truth("is_decoder", false);
+  c.need_truth("tie_word_embeddings", true);
+  return o;
+}
+
+JsonObject bert_config(const BertOptions& o, const TaskSpec& task, const std::string& family, const char* prefix) {
+  const bool labels = task.vocabulary > 0;
+  const std::string architecture = str(prefix, labels ? "ForSequenceClassification" : "ForMaskedLM");
+  JsonObject out{{"architectures", json_array(std::vector<JsonValue>{architecture})},
+                 {"model_type", family},
+                 {"vocab_size", o.vocabulary > 0 ? o.vocabulary : task.tokens()},
+                 {"max_position_embeddings", o.positions > 0 ? o.positions : o.first_position + task.input[0]},
+                 {"type_vocab_size", std::max<int64_t>(1, o.segments)},
+                 {"hidden_size", o.width},
+                 {"intermediate_size", 4 * o.width},
+                 {"num_hidden_layers", o.layers},
+                 {"num_attention_heads", o.heads},
+                 {"hidden_act", gelu_text(o.gelu)},
+                 {"layer_norm_eps", o.norm_eps},
+                 {"hidden_dropout_prob", o.dropout},
+                 {"attention_probs_dropout_prob", 0.0},
+                 {"pad_token_id", o.first_position > 0 ? JsonValue(o.first_position - 1) : JsonValue(nullptr)},
+                 {"tie_word_embeddings", true}};
+  if (labels) add_labels(out, task.classes);
+  return out;
+}
 
 void name_bert_tensors(const BertOptions& o, BertHeads heads, const BertNames& names, HfModel& m) {
   const HfLayers layers{m.tensors};

@@ -1,9 +1,11 @@
 // What the architectures of our bert share: BERT, DistilBERT and RoBERTa. Plain values and functions.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "core/base/field.h"
+#include "core/interop/hf_config.h"
 #include "core/interop/hf_model.h"
 #include "core/models/bert.h"
 
@@ -36,6 +38,12 @@ constexpr BertNames kBertNames{.model = "bert",
                                .pooler = "bert.pooler.dense",
                                .head = "classifier"};
 void name_bert_tensors(const BertOptions& o, BertHeads heads, const BertNames& names, HfModel& m);
+
+// Of BERT's and RoBERTa's config.json, which have the same keys: all options but the form of gelu and the first
+// position. `vocabulary`: vocab_size where it is not given.
+BertOptions read_bert_options(const HfConfig& c, int64_t vocabulary);
+// And the file itself, for the head that the task has. `prefix`: of the architecture's name, "Bert".
+JsonObject bert_config(const BertOptions& o, const TaskSpec& task, const std::string& family, const char* prefix);
 
 // Whether a model with these options is a DistilBERT, or a RoBERTa.
 bool is_distilbert(const std::vector<Field>& options);

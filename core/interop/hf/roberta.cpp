@@ -23,24 +23,13 @@ void name_roberta(const BertOptions& o, BertHeads heads, HfModel& m) {
 }
 
 HfModel roberta_of(const HfConfig& c) {
-  BertOptions o;
-  o.layers = c.integer("num_hidden_layers", 12);
-  o.heads = c.integer("num_attention_heads", 12);
-  o.width = c.integer("hidden_size", 768);
-  o.vocabulary = c.integer("vocab_size", 50265);
-  o.positions = c.integer("max_position_embeddings", 512);
-  o.segments = c.integer("type_vocab_size", 2);
+  BertOptions o = read_bert_options(c, 50265);
   c.one_of("hidden_act", {"gelu", "gelu_python"});  // which the head has, whatever this says
   o.gelu = GeluForm::kErf;
-  need_four_widths(c, o.width);
-  o.norm_eps = c.number("layer_norm_eps", 1e-12);
   if (c.is_null("pad_token_id")) c.refuse("pad_token_id", "is null: positions begin behind that of padding");
   o.first_position = c.integer("pad_token_id", 1) + 1;
   if (o.positions <= o.first_position)
     c.refuse("max_position_embeddings", str("leaves no position behind that of padding, pad_token_id"));
-  c.one_of("position_embedding_type", {"absolute"});
-  c.need_truth("is_decoder", false);
-  c.need_truth("tie_word_embeddings", true);
   HfModel m;
   m.options = option_values(fields(o), c, {"dropout"});
   m.task = {{o.positions - o.first_position}, o.vocabulary};
@@ -59,25 +48,8 @@ HfExport roberta_export(const std::vector<Field>& options, const TaskSpec& task)
   const bool labels = task.vocabulary > 0;
   name_roberta(o, {!labels, labels}, out.model);
   if (o.segments == 0) out.zeros = {{"roberta.embeddings.token_type_embeddings.weight", {1, o.width}}};
-  const std::string architecture = labels ? "RobertaForSequenceClassification" : "RobertaForMaskedLM";
-  out.config = {{"architectures", json_array(std::vector<JsonValue>{architecture})},
-                {"model_type", out.model.family},
-                {"vocab_size", o.vocabulary > 0 ? o.vocabulary : task.tokens()},
-                {"max_position_embeddings", o.positions > 0 ? o.positions : o.first_position + task.input[0]},
-                {"type_vocab_size", std::max<int64_t>(1, o.segments)},
-                {"hidden_size", o.width},
-                {"intermediate_size", 4 * o.width},
-                {"num_hidden_layers", o.layers},
-                {"num_attention_heads", o.heads},
-                {"hidden_act", gelu_text(o.gelu)},
-                {"layer_norm_eps", o.norm_eps},
-                {"hidden_dropout_prob", o.dropout},
-                {"attention_probs_dropout_prob", 0.0},
-                {"pad_token_id", o.first_position - 1},
-                {"bos_token_id", nullptr},
-                {"eos_token_id", nullptr},
-                {"tie_word_embeddings", true}};
-  if (labels) add_labels(out.config, task.classes);
+  out.config = bert_config(o, task, out.model.family, "Roberta");
+  for (const char* key : {"bos_token_id", "eos_token_id"}) out.config.emplace_back(key, nullptr);
   return out;
 }
 
