@@ -79,7 +79,9 @@ template <class T, int M, int N, bool kPacked>
 void multiply_tile(int64_t depth, RowsOfA<T> a, const T* b, T* c, int64_t ldc, Start start, const T* bias) {
   using S = Simd<T>;
   constexpr int L = S::kLanes;
-  constexpr int64_t kAhead = 768;  // elements of B that are fetched before they are read
+  // Three rows are reached from one pointer, as the addressing of x86 allows.
+  T *c0 = c, *c1 = c + 3 * ldc, *c2 = c + 6 * ldc, *c3 = c + 9 * ldc, *c4 = c + 12 * ldc;
+  const auto row = [&](int i) { return (i < 3 ? c0 : i < 6 ? c1 : i < 9 ? c2 : i < 12 ? c3 : c4) + i % 3 * ldc; };
   typename S::V acc[M][N];
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i)
@@ -87,14 +89,13 @@ void multiply_tile(int64_t depth, RowsOfA<T> a, const T* b, T* c, int64_t ldc, S
     for (int j = 0; j < N; ++j)
       acc[i][j] = start == Start::kZero   ? S::all(T(0))
                   : start == Start::kBias ? S::load(bias + j * L)
-                                          : S::load(c + i * ldc + j * L);
+                                          : S::load(row(i) + j * L);
   if (start != Start::kAccumulate && depth >= 64)  // C is written at the end
 #pragma GCC unroll 16
     for (int i = 0; i < M; ++i)
 #pragma GCC unroll 4
-      for (int j = 0; j < N; ++j) __builtin_prefetch(c + i * ldc + j * L, 1);
+      for (int j = 0; j < N; ++j) __builtin_prefetch(row(i) + j * L, 1);
   const int64_t stride = a.stride;
-  // Three rows are reached from one pointer, as the addressing of x86 allows.
   const T *p0 = a.data, *p1 = p0 + 3 * stride, *p2 = p0 + 6 * stride, *p3 = p0 + 9 * stride, *p4 = p0 + 12 * stride;
   const auto step = [&](int64_t k) {
     typename S::V bv[N];
@@ -105,23 +106,19 @@ void multiply_tile(int64_t depth, RowsOfA<T> a, const T* b, T* c, int64_t ldc, S
       const T* p = i < 3 ? p0 : i < 6 ? p1 : i < 9 ? p2 : i < 12 ? p3 : p4;
       const typename S::V av = S::all(kPacked ? p0[k * stride + i] : p[i % 3 * stride + k]);
 #pragma GCC unroll 4
-      for (int j = 0; j < N; ++j) acc[i][j] = S::mul_add(av, bv[j], acc[i][j]);
+      for (int j = 0; j < N; ++j) acc[i][j] = S::add_product(av, bv[j], acc[i][j]);
     }
   };
   int64_t k = 0;
   if constexpr (S::kManyRegisters)
-    for (; k + 4 <= depth; k += 4) {
-#pragma GCC unroll 16
-      for (int64_t x = 0; x < 4 * N * L; x += 64 / static_cast<int>(sizeof(T)))
-        __builtin_prefetch(b + k * (N * L) + x + kAhead);
+    for (; k + 4 <= depth; k += 4)
 #pragma GCC unroll 4
       for (int64_t x = 0; x < 4; ++x) step(k + x);
-    }
   for (; k < depth; ++k) step(k);
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i)
 #pragma GCC unroll 4
-    for (int j = 0; j < N; ++j) S::store(c + i * ldc + j * L, acc[i][j]);
+    for (int j = 0; j < N; ++j) S::store(row(i) + j * L, acc[i][j]);
 }
 
 // The same by pairs; `depth` is a packed depth. With few registers the even chains of a block wait in memory for the
@@ -131,39 +128,31 @@ void multiply_tile_by_pairs(int64_t depth, RowsOfA<T> a, const T* b, T* c, int64
   using S = Simd<T>;
   constexpr int L = S::kLanes;
   const int64_t stride = a.stride;
-  const T *p0 = a.data, *p1 = p0 + 3 * stride;
-  const auto clear = [](auto& sums) {
-#pragma GCC unroll 16
-    for (int i = 0; i < M; ++i)
-#pragma GCC unroll 4
-      for (int j = 0; j < N; ++j) sums[i][j] = S::all(T(0));
-  };
-  const auto step = [&](int64_t k, auto& sums) {
+  const T *p0 = a.data, *p1 = p0 + 3 * stride, *p2 = p0 + 6 * stride;
+  typename S::V sums[2][M][N];  // over the even k and over the odd ones
+  const auto step = [&](int64_t k, int half) {
     typename S::V bv[N];
 #pragma GCC unroll 4
     for (int j = 0; j < N; ++j) bv[j] = S::load(b + k * (N * L) + j * L);
 #pragma GCC unroll 16
     for (int i = 0; i < M; ++i) {
-      const T* p = i < 3 ? p0 : p1;
+      const T* p = i < 3 ? p0 : i < 6 ? p1 : p2;
       const typename S::V av = S::all(kPacked ? p0[k * stride + i] : p[i % 3 * stride + k]);
 #pragma GCC unroll 4
-      for (int j = 0; j < N; ++j) sums[i][j] = S::mul_add_exact(av, bv[j], sums[i][j]);
+      for (int j = 0; j < N; ++j) sums[half][i][j] = S::mul_add_exact(av, bv[j], sums[half][i][j]);
     }
   };
   for (int64_t k0 = 0; k0 == 0 || k0 < depth; k0 += kPairBlock) {
     const int64_t end = depth - k0 < kPairBlock ? depth : k0 + kPairBlock;
-    typename S::V even[M][N], odd[M][N];
-    clear(even), clear(odd);
-    if constexpr (S::kManyRegisters) {
-      if (end - k0 == kPairBlock) {
 #pragma GCC unroll 16
-        for (int64_t k = 0; k < kPairBlock; k += 2) step(k0 + k, even), step(k0 + k + 1, odd);
-      } else {
-        for (int64_t k = k0; k < end; k += 2) step(k, even), step(k + 1, odd);
-      }
+    for (int i = 0; i < M; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < N; ++j) sums[0][i][j] = sums[1][i][j] = S::all(T(0));
+    if constexpr (S::kManyRegisters) {
+      for (int64_t k = k0; k < end; k += 2) step(k, 0), step(k + 1, 1);
     } else {
-      for (int64_t k = k0; k < end; k += 2) step(k, even);
-      for (int64_t k = k0 + 1; k < end; k += 2) step(k, odd);
+      for (int64_t k = k0; k < end; k += 2) step(k, 0);
+      for (int64_t k = k0 + 1; k < end; k += 2) step(k, 1);
     }
     const Start from = k0 > 0 ? Start::kAccumulate : start;
 #pragma GCC unroll 16
@@ -174,7 +163,7 @@ void multiply_tile_by_pairs(int64_t depth, RowsOfA<T> a, const T* b, T* c, int64
         const typename S::V before = from == Start::kZero   ? S::all(T(0))
                                      : from == Start::kBias ? S::load(bias + j * L)
                                                             : S::load(to);
-        S::store(to, S::add(before, S::add(even[i][j], odd[i][j])));
+        S::store(to, S::add(before, S::add(sums[0][i][j], sums[1][i][j])));
       }
   }
 }
@@ -313,9 +302,12 @@ void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, c
   }
 }
 
-// Rows of bf16 are converted several tiles at a time, as one tile's few rows would be short runs.
+// Rows of a tile of A that is packed lie so many elements apart: whole vectors, so that one move copies them.
+template <class T, class Tile>
+constexpr int64_t kPackedRows = (Tile::kRows + 32 / sizeof(T) - 1) / (32 / sizeof(T)) * (32 / sizeof(T));
+// Rows are converted or packed several tiles at a time: one tile's few rows would be short runs of memory.
 template <class Tile>
-constexpr int64_t kStripRows = Tile::kPairs ? 8 * Tile::kRows : Tile::kRows;
+constexpr int64_t kStripRows = (Tile::kPairs ? 8 : 4) * Tile::kRows;
 
 // Whether columns of A are read where they lie: by one panel of B once, as packing them would; by two, if they stay in
 // the first-level cache.
@@ -329,7 +321,7 @@ bool reads_columns_in_place(const Matrix& a, int64_t depth, int64_t panels) {
 // `rows` rows of A, at most a strip: in place, or in `out`. `panels`: of B, by which they are multiplied.
 template <class T, class Tile>
 Strip<T> strip_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int64_t rows, int64_t panels, T* out) {
-  constexpr int64_t H = Tile::kRows, S = kStripRows<Tile>;
+  constexpr int64_t H = Tile::kRows, S = kStripRows<Tile>, P = kPackedRows<T, Tile>;
   const int64_t at = m0 * a.row_stride + k0 * a.col_stride, packed = packed_depth<Tile>(depth);
   if (a.col_stride == 1) {
     if (a.dtype == kTypeOf<T>) return {{static_cast<const T*>(a.data) + at, a.row_stride, false}, H * a.row_stride};
@@ -341,31 +333,32 @@ Strip<T> strip_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int6
   }
   if (!Tile::kPairs && reads_columns_in_place<T>(a, depth, panels))
     return {{static_cast<const T*>(a.data) + at, a.col_stride, true}, H};
-  if (a.dtype == kTypeOf<T> && a.row_stride == 1) {
-    const T* p = static_cast<const T*>(a.data) + at;
-    if (rows == H) {
-      for (int64_t k = 0; k < depth; ++k)
-#pragma GCC unroll 16
-        for (int64_t i = 0; i < H; ++i) out[k * H + i] = p[k * a.col_stride + i];
-    } else {
-      for (int64_t k = 0; k < depth; ++k)
-        for (int64_t i = 0; i < rows; ++i) out[k * H + i] = p[k * a.col_stride + i];
-    }
-  } else if (a.row_stride == 1) {
-    T line[S];  // rows side by side are converted together
+  const int64_t tile = P * packed;
+  if (a.row_stride == 1) {
+    constexpr int64_t kAhead = 8;  // each k may lie in a page of its own
+    T line[S + P];                 // rows side by side are converted together
     for (int64_t k = 0; k < depth; ++k) {
-      load_run<T>(a.data, a.dtype, at + k * a.col_stride, 1, rows, line);
-      for (int64_t t = 0; t * H < rows; ++t) memcpy(out + t * H * packed + k * H, line + t * H, H * sizeof(T));
+      const int64_t from = at + k * a.col_stride;
+      T* o = out + k * P;
+      __builtin_prefetch(static_cast<const char*>(a.data) + (from + kAhead * a.col_stride) * size_of(a.dtype));
+      if (a.dtype == kTypeOf<T>) {
+        const T* p = static_cast<const T*>(a.data) + from;
+        int64_t i = 0;
+        for (; i + H <= rows; i += H, o += tile) memcpy(o, p + i, H * sizeof(T));
+        for (; i < rows; ++i) *o++ = p[i];
+      } else {
+        load_run<T>(a.data, a.dtype, from, 1, rows, line);
+        for (int64_t i = 0; i < rows; i += H, o += tile) memcpy(o, line + i, P * sizeof(T));
+      }
     }
   } else {
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t k = 0; k < depth; ++k)
-        out[i / H * H * packed + k * H + i % H] =
-            load_element<T>(a.data, a.dtype, at + i * a.row_stride + k * a.col_stride);
+        out[i / H * tile + k * P + i % H] = load_element<T>(a.data, a.dtype, at + i * a.row_stride + k * a.col_stride);
   }
   for (int64_t t = 0; packed > depth && t * H < rows; ++t)
-    memset(out + (t * packed + depth) * H, 0, static_cast<size_t>((packed - depth) * H) * sizeof(T));
-  return {{out, H, true}, H * packed};
+    memset(out + t * tile + depth * P, 0, static_cast<size_t>((packed - depth) * P) * sizeof(T));
+  return {{out, P, true}, tile};
 }
 
 // One of A and B may be gathered; else rows may need a part alone.
@@ -394,17 +387,19 @@ template <class T, class Tile>
 struct ColumnsOfC {
   Panels<Tile> panels;
   int64_t cols;
-  T* c;  // the first row's
-  int64_t ldc;
+  T* c;  // of row `first`
+  int64_t first, ldc;
   bool ends;       // with its last column; else C has room up to whole vectors
   T *edge, *bias;  // edge: a tile's room
   const T* packed_b;
   int64_t packed;  // depth
   Start start;
 
+  T* row(int64_t m) const { return c + (m - first) * ldc; }
+
   // Rows [m, m + rows) of C and their columns up to `end`, of which stretches hold A's, one after the other.
   void multiply_rows(int64_t m, int64_t rows, int64_t end, const Stretch<T>* stretches, int count) const {
-    T* of_rows = c + m * ldc;
+    T* of_rows = row(m);
     int before = 0;
     TileFunction<T> function = nullptr;
     for (int64_t p = 0; p < panels.count && panels.begin(p) < end; ++p) {
@@ -432,14 +427,35 @@ struct ColumnsOfC {
   }
 };
 
+// How columns of C are stored where that is in another type than T: their sums, in scratch, are read before the first
+// block of k and written after the last one, a few rows at a time, while these are in a cache.
+template <class T>
+struct StoredC {
+  const Matrix& c;
+  int64_t n0, cols;
+  bool loads, stores;  // at this block of k
+  bool one_strip;      // scratch has room for one strip's sums, not for all
+
+  void load(int64_t m, int64_t rows, T* sums, int64_t ld) const {
+    for (int64_t i = 0; loads && i < rows; ++i)
+      load_run<T>(c.data, c.dtype, (m + i) * c.row_stride + n0, 1, cols, sums + i * ld);
+  }
+  void store(int64_t m, int64_t rows, const T* sums, int64_t ld) const {
+    for (int64_t i = 0; stores && i < rows; ++i)
+      store_run<T>(c.data, c.dtype, (m + i) * c.row_stride + n0, 1, cols, sums + i * ld);
+  }
+};
+
 // All m rows of A's columns [k0, k0 + depth), which go through `strip`.
 template <class T, class Tile>
-void multiply_matrix(const Matrix& a, int64_t m, int64_t k0, int64_t depth, const ColumnsOfC<T, Tile>& columns,
-                     const Stairs& stairs, int64_t n0, T* strip) {
+void multiply_matrix(const Matrix& a, int64_t m, int64_t k0, int64_t depth, ColumnsOfC<T, Tile> columns,
+                     const StoredC<T>& stored, const Stairs& stairs, T* strip) {
   constexpr int64_t S = kStripRows<Tile>;
   for (int64_t m0 = 0; m0 < m; m0 += S) {
     const int64_t most = m - m0 < S ? m - m0 : S;
     const Strip<T> of_a = strip_of_a<T, Tile>(a, k0, depth, m0, most, columns.panels.count, strip);
+    if (stored.one_strip) columns.first = m0;
+    stored.load(m0, most, columns.row(m0), columns.ldc);
     for (int64_t i = 0, rows; i < most; i += rows) {
       rows = rows_at_once<Tile>(most - i);
       Stretch<T> all{of_a.at(i, Tile::kRows), 0, columns.packed};
@@ -449,23 +465,27 @@ void multiply_matrix(const Matrix& a, int64_t m, int64_t k0, int64_t depth, cons
         all.rows.data += k.from * (all.rows.packed ? all.rows.stride : 1);
         all.from = k.from, all.depth = k.from < k.end ? k.end - k.from : 0;
       }
-      columns.multiply_rows(m0 + i, rows, columns_of(stairs, m0 + i, rows, n0, columns.cols), &all, 1);
+      columns.multiply_rows(m0 + i, rows, columns_of(stairs, m0 + i, rows, stored.n0, columns.cols), &all, 1);
     }
+    stored.store(m0, most, columns.row(m0), columns.ldc);
   }
 }
 
 template <class T, class Tile>
-void multiply_gathered(const GatheredMatrix<T>& a, int64_t m, int64_t k0, int64_t depth,
-                       const ColumnsOfC<T, Tile>& columns, T* strip) {
+void multiply_gathered(const GatheredMatrix<T>& a, int64_t m, int64_t k0, int64_t depth, ColumnsOfC<T, Tile> columns,
+                       const StoredC<T>& stored, T* strip) {
   for (int64_t m0 = 0, found; m0 < m; m0 += found) {
     Stretch<T> stretches[kMostStretches];
     int count = 0;
     found = a.find_rows(m0, rows_at_once<Tile>(m - m0), k0, depth, strip, stretches, count);
+    if (stored.one_strip) columns.first = m0;
+    stored.load(m0, found, columns.row(m0), columns.ldc);
     for (int64_t i = 0, rows; i < found; i += rows) {
       rows = rows_at_once<Tile>(found - i);
       columns.multiply_rows(m0 + i, rows, columns.cols, stretches, count);
       for (int s = 0; s < count; ++s) stretches[s].rows.data += rows * stretches[s].rows.stride;
     }
+    stored.store(m0, found, columns.row(m0), columns.ldc);
   }
 }
 
@@ -484,8 +504,11 @@ void multiply(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered
   const bool direct_c = g.c.dtype == kTypeOf<T>;
   const BlockExtents block(g);
   const Panels<Tile> widest(block.wide);
-  // Where C is stored in another type, its running sums live in scratch until the last block of k.
-  const int64_t sums = direct_c ? 0 : g.m * widest.cols, of_strip = kStripRows<Tile> * packed_depth<Tile>(block.depth),
+  // Where C is stored in another type, its sums live in scratch: of one strip of rows, or with several blocks of k of
+  // all until the last one.
+  const bool one_strip = !direct_c && g.k <= block.depth;
+  const int64_t sums = direct_c ? 0 : (one_strip ? kStripRows<Tile> : g.m) * widest.cols,
+                of_strip = kStripRows<Tile> / Tile::kRows * kPackedRows<T, Tile> * packed_depth<Tile>(block.depth),
                 of_edge = Tile::kRows * Tile::kCols;
   T* strip_a = static_cast<T*>(
       parallel.scratch(0, (of_strip + of_edge + widest.cols + sums) * static_cast<int64_t>(sizeof(T)) + 64));
@@ -497,9 +520,6 @@ void multiply(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered
     const Panels<Tile> panels(cols);
     T* c_base = direct_c ? static_cast<T*>(g.c.data) + n0 : wide_c;
     const int64_t ldc = direct_c ? g.c.row_stride : panels.cols;
-    if (!direct_c && g.accumulate)
-      for (int64_t i = 0; i < g.m; ++i)
-        load_run<T>(g.c.data, g.c.dtype, i * g.c.row_stride + n0, 1, cols, wide_c + i * ldc);
     if (g.bias) {
       load_run<T>(g.bias, g.bias_dtype, n0, 1, cols, bias);
       for (int64_t j = cols; j < panels.cols; ++j) bias[j] = T(0);
@@ -510,14 +530,13 @@ void multiply(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered
       else pack_b<T>(g.b, k0, depth, n0, cols, panels, packed_b);
       const Start start = k0 > 0 || g.accumulate ? Start::kAccumulate : g.bias ? Start::kBias : Start::kZero;
       const ColumnsOfC<T, Tile> columns{
-          panels, cols, c_base, ldc, direct_c, edge, bias, packed_b, packed_depth<Tile>(depth), start};
-      if (gathered.a) multiply_gathered(*gathered.a, g.m, k0, depth, columns, strip_a);
-      else multiply_matrix(g.a, g.m, k0, depth, columns, gathered.stairs, n0, strip_a);
+          panels, cols, c_base, 0, ldc, direct_c, edge, bias, packed_b, packed_depth<Tile>(depth), start};
+      const StoredC<T> stored{g.c,      n0, cols, !direct_c && k0 == 0 && g.accumulate, !direct_c && k0 + depth >= g.k,
+                              one_strip};
+      if (gathered.a) multiply_gathered(*gathered.a, g.m, k0, depth, columns, stored, strip_a);
+      else multiply_matrix(g.a, g.m, k0, depth, columns, stored, gathered.stairs, strip_a);
       if (g.k == 0) break;
     }
-    if (!direct_c)
-      for (int64_t i = 0; i < g.m; ++i)
-        store_run<T>(g.c.data, g.c.dtype, i * g.c.row_stride + n0, 1, cols, wide_c + i * ldc);
   }
 }
 

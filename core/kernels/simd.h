@@ -1,6 +1,7 @@
 // Vectors of one instruction-set level for the matrix product: load, store, broadcast, multiply-add, and the register
-// tiles that fit. From uint16_t it loads bf16; mul_add_exact rounds once, of products of two bf16. Plain values;
-// compiled once per level.
+// tiles that fit. From uint16_t it loads bf16; mul_add_exact rounds once, of products of two bf16. add_product is
+// mul_add for the sums of a register tile: it names the instruction, as g++ 12 otherwise writes some of the sums to
+// other registers or to memory. Plain values; compiled once per level.
 #pragma once
 
 #include <immintrin.h>
@@ -20,7 +21,7 @@ template <>
 struct Simd<float> {
   using V = __m512;
   static constexpr int kLanes = 16, kRows = 8, kVectors = 3;  // 24 accumulators of 32 registers
-  static constexpr int kPairRows = 4, kPairVectors = 3;       // of either chain
+  static constexpr int kPairRows = 7, kPairVectors = 2;       // of either chain
   static constexpr bool kManyRegisters = true;
   static V load(const float* p) { return _mm512_loadu_ps(p); }
   static V load(const uint16_t* p) {
@@ -31,8 +32,12 @@ struct Simd<float> {
   static void store(float* p, V v) { _mm512_storeu_ps(p, v); }
   static V all(float x) { return _mm512_set1_ps(x); }
   static V mul_add(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+  static V add_product(V a, V b, V c) {
+    asm("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
+    return c;
+  }
   static V add(V a, V b) { return _mm512_add_ps(a, b); }
-  static V mul_add_exact(V a, V b, V c) { return mul_add(a, b, c); }
+  static V mul_add_exact(V a, V b, V c) { return add_product(a, b, c); }
 };
 template <>
 struct Simd<double> {
@@ -43,6 +48,7 @@ struct Simd<double> {
   static void store(double* p, V v) { _mm512_storeu_pd(p, v); }
   static V all(double x) { return _mm512_set1_pd(x); }
   static V mul_add(V a, V b, V c) { return _mm512_fmadd_pd(a, b, c); }
+  static V add_product(V a, V b, V c) { return mul_add(a, b, c); }
 };
 
 #elif defined(__AVX2__)
@@ -61,8 +67,12 @@ struct Simd<float> {
   static void store(float* p, V v) { _mm256_storeu_ps(p, v); }
   static V all(float x) { return _mm256_set1_ps(x); }
   static V mul_add(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
+  static V add_product(V a, V b, V c) {
+    asm("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
+    return c;
+  }
   static V add(V a, V b) { return _mm256_add_ps(a, b); }
-  static V mul_add_exact(V a, V b, V c) { return mul_add(a, b, c); }
+  static V mul_add_exact(V a, V b, V c) { return add_product(a, b, c); }
 };
 template <>
 struct Simd<double> {
@@ -73,6 +83,7 @@ struct Simd<double> {
   static void store(double* p, V v) { _mm256_storeu_pd(p, v); }
   static V all(double x) { return _mm256_set1_pd(x); }
   static V mul_add(V a, V b, V c) { return _mm256_fmadd_pd(a, b, c); }
+  static V add_product(V a, V b, V c) { return mul_add(a, b, c); }
 };
 
 #else
@@ -91,6 +102,7 @@ struct Simd<float> {
   static void store(float* p, V v) { _mm_storeu_ps(p, v); }
   static V all(float x) { return _mm_set1_ps(x); }
   static V mul_add(V a, V b, V c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
+  static V add_product(V a, V b, V c) { return mul_add(a, b, c); }
   static V add(V a, V b) { return _mm_add_ps(a, b); }
   // In fp64 the product of two bf16 is exact, and rounding its sum with an fp32 twice is as rounding it once.
   static V mul_add_exact(V a, V b, V c) {
@@ -109,6 +121,7 @@ struct Simd<double> {
   static void store(double* p, V v) { _mm_storeu_pd(p, v); }
   static V all(double x) { return _mm_set1_pd(x); }
   static V mul_add(V a, V b, V c) { return _mm_add_pd(_mm_mul_pd(a, b), c); }
+  static V add_product(V a, V b, V c) { return mul_add(a, b, c); }
 };
 
 #endif
