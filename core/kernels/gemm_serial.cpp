@@ -302,6 +302,13 @@ void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, c
   }
 }
 
+// Whether B lies as one packed panel does.
+template <class T, class Tile>
+bool lies_packed(const Matrix& b, int64_t cols, const Panels<Tile>& panels) {
+  return !Tile::kPairs && b.dtype == kTypeOf<T> && panels.count == 1 && panels.cols == cols && b.col_stride == 1 &&
+         b.row_stride == cols;
+}
+
 // Rows of a tile of A that is packed lie so many elements apart: whole vectors, so that one move copies them.
 template <class T, class Tile>
 constexpr int64_t kPackedRows = (Tile::kRows + 32 / sizeof(T) - 1) / (32 / sizeof(T)) * (32 / sizeof(T));
@@ -526,11 +533,13 @@ void multiply(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered
     }
     for (int64_t k0 = 0; k0 == 0 || k0 < g.k; k0 += block.depth) {
       const int64_t depth = g.k - k0 < block.depth ? g.k - k0 : block.depth;
+      const T* of_b = packed_b;
       if (gathered.b) pack_gathered<T>(*gathered.b, k0, depth, n0, cols, panels, packed_b);
+      else if (lies_packed<T, Tile>(g.b, cols, panels)) of_b = static_cast<const T*>(g.b.data) + k0 * cols;
       else pack_b<T>(g.b, k0, depth, n0, cols, panels, packed_b);
       const Start start = k0 > 0 || g.accumulate ? Start::kAccumulate : g.bias ? Start::kBias : Start::kZero;
       const ColumnsOfC<T, Tile> columns{
-          panels, cols, c_base, 0, ldc, direct_c, edge, bias, packed_b, packed_depth<Tile>(depth), start};
+          panels, cols, c_base, 0, ldc, direct_c, edge, bias, of_b, packed_depth<Tile>(depth), start};
       const StoredC<T> stored{g.c,      n0, cols, !direct_c && k0 == 0 && g.accumulate, !direct_c && k0 + depth >= g.k,
                               one_strip};
       if (gathered.a) multiply_gathered(*gathered.a, g.m, k0, depth, columns, stored, strip_a);

@@ -1,16 +1,72 @@
 // Recurrent layers. All of time goes through one product where it can: gates of the inputs forward, weight and input
 // gradients backward. In between, gates and states are [time, features, batch], so that a step multiplies the weight as
 // it lies in memory by a narrow matrix.
+#include <array>
+#include <span>
+#include <vector>
+
+#include "core/base/partition.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 
 namespace lockstep {
 namespace {
 
-void run_cell(CellPass pass, std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins) {
-  const PointwiseArgs a = raw::pointwise_args(outs, ins);
-  current_stream().enqueue([pass, a](Parallel& p) { kernels(p).cell(p, pass, a); },
-                           counts_costs() ? cost_of(a) : TaskCost{});
+struct Product {
+  Tensor c, a, b;  // c += a b
+};
+
+// Rows [begin, end) of `units`, of an operation over [units, B].
+PointwiseArgs rows_of(PointwiseArgs a, int64_t units, int64_t begin, int64_t end) {
+  const int64_t step = a.dims == 1 ? a.numel / units : 1;  // of the first dimension
+  for (int j = 0; j < a.ins + a.outs; ++j) {
+    Operand& o = j < a.ins ? a.in[j] : a.out[j - a.ins];
+    o.data = static_cast<char*>(o.data) + begin * step * o.strides[0] * size_of(o.dtype);
+  }
+  a.sizes[0] = (end - begin) * step;
+  a.numel = a.numel / units * (end - begin);
+  return a;
+}
+GemmArgs rows_of(GemmArgs g, int64_t begin, int64_t end) {
+  for (Matrix* m : {&g.a, &g.c}) m->data = static_cast<char*>(m->data) + begin * m->row_stride * size_of(m->dtype);
+  g.m = end - begin;
+  return g;
+}
+
+// Products, then a step of the cells. Row u of the cells' [units, B] needs rows u, u + units, ... of the products
+// alone: on a CPU each thread computes both for some units, so that threads wait for one another once.
+void run_cell(CellPass pass, std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins,
+              std::span<const Product> products = {}) {
+  const PointwiseArgs cells = raw::pointwise_args(outs, ins);
+  const int64_t units = outs.begin()->dim(0);
+  std::array<GemmArgs, 2> of;
+  size_t count = 0;
+  TaskCost cost = counts_costs() ? cost_of(cells) : TaskCost{};
+  for (const Product& p : products) {
+    if (raw::has_product_observer()) {
+      raw::gemm(p.c, p.a, p.b, {}, true);
+    } else {
+      GemmArgs& g = of[count++] = raw::gemm_args(p.c, p.a, p.b);
+      g.accumulate = true;
+      if (counts_costs()) cost.bytes += cost_of(g).bytes, cost.flops += cost_of(g).flops;
+    }
+  }
+  current_stream().enqueue(
+      [pass, cells, units, count, of](Parallel& p) {
+        if (p.device_kernels() || count == 0) {
+          for (size_t i = 0; i < count; ++i) kernels(p).gemm(p, of[i]);
+          return kernels(p).cell(p, pass, cells);
+        }
+        auto body = [&](int64_t begin, int64_t end) {
+          OneThread here(p);
+          for (size_t i = 0; i < count; ++i)
+            for (int64_t row = 0; row < of[i].m; row += units)
+              kernels(p).gemm(here, rows_of(of[i], row + begin, row + end));
+          kernels(p).cell(here, pass, rows_of(cells, units, begin, end));
+        };
+        p.run(units, ceil_div(units, static_cast<int64_t>(p.threads())), body);
+      },
+      cost);
 }
 
 // Rows [begin, end) of step t of [T, rows, B].
@@ -68,23 +124,25 @@ OverTime backward_steps(const Layer& l, const OverTime& at_forward, const Tensor
   for (int64_t i = T - 1; i >= 0; --i) {
     const int64_t t = l.steps.at(i);
     const Tensor d = at(dh, t);
+    std::vector<Product> products;
     if (i < T - 1) {
       const int64_t after = l.steps.at(i + 1);
-      raw::gemm(d, back.slice(1, 0, joint), raw::cast(rows_at(dgates, after, 0, joint), narrow), {}, true);
-      if (!l.lstm()) {
-        raw::gemm(d, back.slice(1, joint, 3 * H), raw::cast(at(dof_h, after), narrow), {}, true);
-        raw::add(d, d, dstate);
-      }
+      products.push_back({d, back.slice(1, 0, joint), raw::cast(rows_at(dgates, after, 0, joint), narrow)});
+      if (!l.lstm()) products.push_back({d, back.slice(1, joint, 3 * H), raw::cast(at(dof_h, after), narrow)});
     }
     const auto gate = [&](const Tensor& all, int64_t k) { return rows_at(all, t, k * H, (k + 1) * H); };
     const int64_t before = i > 0 ? l.steps.at(i - 1) : 0;
     if (l.lstm())
       run_cell(
           CellPass::kLstmBackward, {gate(dgates, 0), gate(dgates, 1), gate(dgates, 2), gate(dgates, 3), dstate},
-          {gate(gates, 0), gate(gates, 1), gate(gates, 2), gate(gates, 3), i > 0 ? at(c, before) : zeros, d, dstate});
-    else
+          {gate(gates, 0), gate(gates, 1), gate(gates, 2), gate(gates, 3), i > 0 ? at(c, before) : zeros, d, dstate},
+          products);
+    else {
+      for (const Product& p : products) raw::gemm(p.c, p.a, p.b, {}, true);
+      if (!products.empty()) raw::add(d, d, dstate);
       run_cell(CellPass::kGruBackward, {gate(dgates, 0), gate(dgates, 1), gate(dgates, 2), at(dof_h, t), dstate},
                {gate(gates, 0), gate(gates, 1), gate(gates, 2), at(of_h, t), i > 0 ? at(h, before) : zeros, d});
+    }
   }
   return {dgates, dof_h, {}, {}};
 }
@@ -168,15 +226,18 @@ Tensor recurrent(Cell cell, const Tensor& x, const Tensor& weight_ih, const Tens
   const Tensor zeros = Tensor::zeros({H, B}, wide);
   for (int64_t i = 0; i < T; ++i) {
     const int64_t t = layer.steps.at(i), before = i > 0 ? layer.steps.at(i - 1) : 0;
+    std::vector<Product> products;
     if (i > 0) {
-      raw::gemm(rows_at(gates, t, 0, joint), w_hh.slice(0, 0, joint), at(h, before), {}, true);
-      if (!lstm) raw::gemm(at(of_h, t), w_hh.slice(0, joint, 3 * H), at(h, before), {}, true);
+      products.push_back({rows_at(gates, t, 0, joint), w_hh.slice(0, 0, joint), at(h, before)});
+      if (!lstm) products.push_back({at(of_h, t), w_hh.slice(0, joint, 3 * H), at(h, before)});
     }
     const auto gate = [&](int64_t k) { return rows_at(gates, t, k * H, (k + 1) * H); };
     if (lstm)
       run_cell(CellPass::kLstm, {at(c, t), at(h, t)},
-               {gate(0), gate(1), gate(2), gate(3), i > 0 ? at(c, before) : zeros});
-    else run_cell(CellPass::kGru, {at(h, t)}, {gate(0), gate(1), gate(2), at(of_h, t), i > 0 ? at(h, before) : zeros});
+               {gate(0), gate(1), gate(2), gate(3), i > 0 ? at(c, before) : zeros}, products);
+    else
+      run_cell(CellPass::kGru, {at(h, t)}, {gate(0), gate(1), gate(2), at(of_h, t), i > 0 ? at(h, before) : zeros},
+               products);
   }
   const Tensor y = raw::contiguous(h.permute({2, 0, 1}));
   return result_of(name, place, y, {&x, &weight_ih, &weight_hh, &bias_ih, &bias_hh},

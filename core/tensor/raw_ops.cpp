@@ -267,8 +267,6 @@ Tensor sum_to(const Tensor& in, const Shape& shape, DType dtype) {
   return out;
 }
 
-namespace {
-
 GemmArgs gemm_args(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
   auto three = [](const Tensor& t) { return t.rank() == 3 ? t : t.expand(Shape{1, t.dim(0), t.dim(1)}); };
   const Tensor A = three(a), B = three(b), C = three(c);
@@ -293,6 +291,8 @@ GemmArgs gemm_args(const Tensor& c, const Tensor& a, const Tensor& b, const Tens
   return g;
 }
 
+namespace {
+
 thread_local std::function<void(const Tensor&)> product_observer;
 
 void launch_gemm(const GemmArgs& g) {
@@ -308,6 +308,7 @@ void check_epilogue(const Tensor& c, const Tensor& aux) {
 }  // namespace
 
 void set_product_observer(std::function<void(const Tensor&)> observer) { product_observer = std::move(observer); }
+bool has_product_observer() { return static_cast<bool>(product_observer); }
 
 void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias, bool accumulate) {
   GemmArgs g = gemm_args(c, a, b, bias);

@@ -68,6 +68,8 @@ Tensor sum_to(const Tensor& in, const Shape& shape, DType dtype);
 // C = A B (+ bias) or C += A B. Rank-2 or batched rank-3 operands of any strides (a batch of one repeats); C's rows
 // contiguous.
 void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias = {}, bool accumulate = false);
+// Builds the arguments only, as of pointwise_args().
+GemmArgs gemm_args(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias = {});
 // pre = A B (+ bias), y = gelu(pre). Rank 2; y and pre of one type, each contiguous.
 void gemm_gelu(const Tensor& y, const Tensor& pre, const Tensor& a, const Tensor& b, const Tensor& bias = {});
 // C = (A B) gelu'(pre), element by element; as above.
@@ -75,6 +77,7 @@ void gemm_gelu_backward(const Tensor& c, const Tensor& a, const Tensor& b, const
 // Called on this thread with the result of each of the products here once it is in order on the current stream; empty:
 // nothing is. For faults that are injected.
 void set_product_observer(std::function<void(const Tensor& result)> observer);
+bool has_product_observer();
 // Where a gradient goes: `out` is overwritten, or added to.
 struct GradientTarget {
   Tensor out;
