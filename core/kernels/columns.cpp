@@ -304,21 +304,32 @@ void tree_add(Parallel& parallel, float* sum, const float* other, int64_t n) {
   parallel.run(n, 65536, body);
 }
 
+// Eight lanes, then a fixed tree: i with i + 4, with i + 2 and with i + 1.
 void chunk_norms(Parallel& parallel, const float* x, int64_t n, double* out) {
+  typedef double Eight __attribute__((vector_size(64)));
+  typedef int64_t EightIndices __attribute__((vector_size(64)));
+  typedef float EightFloats __attribute__((vector_size(32)));
   constexpr int64_t kChunk = kStateChunk;
   const int64_t chunks = (n + kChunk - 1) / kChunk;
   auto body = [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; ++c) {
       const float* p = x + c * kChunk;
       const int64_t count = n - c * kChunk < kChunk ? n - c * kChunk : kChunk;
-      double lane[8] = {};
+      Eight lane{};
       if (count == kChunk) {
-        for (int64_t i = 0; i < kChunk; i += 8)
-          for (int l = 0; l < 8; ++l) lane[l] += static_cast<double>(p[i + l]) * static_cast<double>(p[i + l]);
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < kChunk; i += 8) {
+          EightFloats f;
+          memcpy(&f, p + i, sizeof f);
+          const Eight x8 = __builtin_convertvector(f, Eight);
+          lane += x8 * x8;
+        }
       } else {
         for (int64_t i = 0; i < count; ++i) lane[i % 8] += static_cast<double>(p[i]) * static_cast<double>(p[i]);
       }
-      out[c] = ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+      lane += __builtin_shuffle(lane, EightIndices{4, 5, 6, 7, 0, 1, 2, 3});
+      lane += __builtin_shuffle(lane, EightIndices{2, 3, 0, 1, 6, 7, 4, 5});
+      out[c] = lane[0] + lane[1];
     }
   };
   parallel.run(chunks, 1024, body);
