@@ -65,10 +65,10 @@ int available_cores() {
   return std::max(1, CPU_COUNT(&set));
 }
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads) : shares_(static_cast<size_t>(std::max(threads, 1))) {
   flush_denormals();
   try {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
   } catch (const std::system_error& e) {
     const std::string whose = str("compute thread ", workers_.size() + 1, " of ", threads);
     end(workers_, stop_, ticket_);
@@ -118,30 +118,39 @@ void ThreadPool::run(int64_t n, int64_t grain, Body body) {
   body_ = &all_pieces;
   const int64_t pieces = ceil_div(n, piece_);
   finished_.store(0, std::memory_order_relaxed);
-  state_.store(static_cast<uint64_t>(pieces) << kPieceBits, std::memory_order_release);
+  const auto shares = static_cast<int64_t>(shares_.size());
+  for (int64_t i = 0; i < shares; ++i) {
+    const auto begin = static_cast<uint64_t>(pieces * i / shares),
+               end = static_cast<uint64_t>(pieces * (i + 1) / shares);
+    shares_[static_cast<size_t>(i)].state.store(end << kPieceBits | begin, std::memory_order_release);
+  }
   ticket_.fetch_add(1, std::memory_order_release);
   ticket_.notify_all();
-  take_pieces();
+  take_pieces(0);
   for (int spin = 0; finished_.load(std::memory_order_acquire) != pieces; ++spin)
     if (spin < kSpins) relax();
     else std::this_thread::yield();
   if (error) std::rethrow_exception(error);
 }
 
-void ThreadPool::take_pieces() {
+void ThreadPool::take_pieces(int thread) {
   const ThreadPool* before = std::exchange(inside, this);
-  for (;;) {
-    const uint64_t state = state_.fetch_add(1, std::memory_order_acq_rel);
-    const int64_t next = static_cast<int64_t>(state & kPieceMask), pieces = static_cast<int64_t>(state >> kPieceBits);
-    if (next >= pieces) break;
-    const int64_t begin = next * piece_;
-    (*body_)(begin, std::min(begin + piece_, n_));
-    finished_.fetch_add(1, std::memory_order_release);
+  const size_t shares = shares_.size();
+  for (size_t i = 0; i < shares; ++i) {
+    std::atomic<uint64_t>& share = shares_[(static_cast<size_t>(thread) + i) % shares].state;
+    for (;;) {
+      const uint64_t state = share.fetch_add(1, std::memory_order_acq_rel);
+      const int64_t next = static_cast<int64_t>(state & kPieceMask), end = static_cast<int64_t>(state >> kPieceBits);
+      if (next >= end) break;
+      const int64_t begin = next * piece_;
+      (*body_)(begin, std::min(begin + piece_, n_));
+      finished_.fetch_add(1, std::memory_order_release);
+    }
   }
   inside = before;
 }
 
-void ThreadPool::work() {
+void ThreadPool::work(int thread) {
   flush_denormals();
   uint32_t seen = 0;
   for (;;) {
@@ -151,7 +160,7 @@ void ThreadPool::work() {
     }
     seen = ticket_.load(std::memory_order_acquire);
     if (stop_) return;
-    take_pieces();
+    take_pieces(thread);
   }
 }
 

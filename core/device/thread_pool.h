@@ -31,14 +31,19 @@ class ThreadPool final : public Parallel {
   void* scratch(int slot, int64_t bytes) override;
 
  private:
-  void work();
-  void take_pieces();
+  // Consecutive pieces: the end and the next one, in one word.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> state{0};
+  };
+  void work(int thread);
+  void take_pieces(int thread);
 
   std::vector<std::thread> workers_;
-  // One job at a time, cut into pieces. `state_` holds their number and the next one, so that a worker that comes late,
-  // when the machine is busy, finds nothing left instead of holding up the caller, and touches the job only while it
-  // owns a piece of it.
-  std::atomic<uint64_t> state_{0};
+  // One job at a time, cut into pieces, and these into a share for each thread, the caller's first: from one kernel to
+  // the next a thread finds its part of the data in its own caches. Whoever has done its share helps the others. A
+  // worker that comes late, when the machine is busy, finds nothing left instead of holding up the caller, and touches
+  // the job only while it owns a piece of it.
+  std::vector<Share> shares_;
   std::atomic<int64_t> finished_{0};
   std::atomic<uint32_t> ticket_{0};  // counts jobs: what workers sleep on
   std::atomic<bool> stop_{false};
