@@ -120,8 +120,8 @@ void ThreadPool::run(int64_t n, int64_t grain, Body body) {
   finished_.store(0, std::memory_order_relaxed);
   const auto shares = static_cast<int64_t>(shares_.size());
   for (int64_t i = 0; i < shares; ++i) {
-    const auto begin = static_cast<uint64_t>(pieces * i / shares),
-               end = static_cast<uint64_t>(pieces * (i + 1) / shares);
+    const auto begin = static_cast<uint64_t>(ceil_div(pieces * i, shares)),
+               end = static_cast<uint64_t>(ceil_div(pieces * (i + 1), shares));
     shares_[static_cast<size_t>(i)].state.store(end << kPieceBits | begin, std::memory_order_release);
   }
   ticket_.fetch_add(1, std::memory_order_release);
@@ -138,10 +138,12 @@ void ThreadPool::take_pieces(int thread) {
   const size_t shares = shares_.size();
   for (size_t i = 0; i < shares; ++i) {
     std::atomic<uint64_t>& share = shares_[(static_cast<size_t>(thread) + i) % shares].state;
-    for (;;) {
-      const uint64_t state = share.fetch_add(1, std::memory_order_acq_rel);
-      const int64_t next = static_cast<int64_t>(state & kPieceMask), end = static_cast<int64_t>(state >> kPieceBits);
-      if (next >= end) break;
+    const auto next_of = [](uint64_t state) { return static_cast<int64_t>(state & kPieceMask); };
+    const auto end_of = [](uint64_t state) { return static_cast<int64_t>(state >> kPieceBits); };
+    for (uint64_t state = share.load(std::memory_order_relaxed); next_of(state) < end_of(state);) {
+      state = share.fetch_add(1, std::memory_order_acq_rel);
+      const int64_t next = next_of(state);
+      if (next >= end_of(state)) break;
       const int64_t begin = next * piece_;
       (*body_)(begin, std::min(begin + piece_, n_));
       finished_.fetch_add(1, std::memory_order_release);

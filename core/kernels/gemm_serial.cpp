@@ -1,4 +1,5 @@
-// B is cut into blocks of up to kWide columns and kDepth rows, packed as panels of one register tile's width. Tiles of
+// B is cut into blocks of up to kWide columns and kDepth rows, packed as panels of one register tile's width, or read
+// where it lies if it lies so already. Tiles of
 // A's rows go outside, panels inside: the packed block streams from the second-level cache while a tile of A stays in
 // the first. A is read in place where it is of type T with contiguous rows, and otherwise packed a strip of tiles at a
 // time. Blocking after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 2008).
@@ -309,7 +310,7 @@ bool lies_packed(const Matrix& b, int64_t cols, const Panels<Tile>& panels) {
          b.row_stride == cols;
 }
 
-// Rows of a tile of A that is packed lie so many elements apart: whole vectors, so that one move copies them.
+// In a packed tile of A each k takes room for so many rows: whole vectors, so that converted ones are copied in whole.
 template <class T, class Tile>
 constexpr int64_t kPackedRows = (Tile::kRows + 32 / sizeof(T) - 1) / (32 / sizeof(T)) * (32 / sizeof(T));
 // Rows are converted or packed several tiles at a time: one tile's few rows would be short runs of memory.
@@ -535,7 +536,7 @@ void multiply(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered
       const int64_t depth = g.k - k0 < block.depth ? g.k - k0 : block.depth;
       const T* of_b = packed_b;
       if (gathered.b) pack_gathered<T>(*gathered.b, k0, depth, n0, cols, panels, packed_b);
-      else if (lies_packed<T, Tile>(g.b, cols, panels)) of_b = static_cast<const T*>(g.b.data) + k0 * cols;
+      else if (lies_packed<T, Tile>(g.b, cols, panels)) of_b = static_cast<const T*>(g.b.data) + k0 * cols + n0;
       else pack_b<T>(g.b, k0, depth, n0, cols, panels, packed_b);
       const Start start = k0 > 0 || g.accumulate ? Start::kAccumulate : g.bias ? Start::kBias : Start::kZero;
       const ColumnsOfC<T, Tile> columns{

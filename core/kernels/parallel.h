@@ -40,18 +40,4 @@ class Parallel {
   virtual const KernelTable* device_kernels() const { return nullptr; }
 };
 
-// One thread of another, for the kernels that a piece of work consists of.
-class OneThread final : public Parallel {
- public:
-  explicit OneThread(Parallel& all) : all_(all) {}
-  void run(int64_t n, int64_t, Body body) override {
-    if (n > 0) body(0, n);
-  }
-  int threads() const override { return 1; }
-  void* scratch(int slot, int64_t bytes) override { return all_.scratch(slot, bytes); }
-
- private:
-  Parallel& all_;
-};
-
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // Vectors of one instruction-set level for the matrix product: load, store, broadcast, multiply-add, and the register
 // tiles that fit. From uint16_t it loads bf16; mul_add_exact rounds once, of products of two bf16. add_product is
-// mul_add for the sums of a register tile: it names the instruction, as g++ 12 otherwise writes some of the sums to
-// other registers or to memory. Plain values; compiled once per level.
+// mul_add for the sums of a register tile: of fp32 it names the instruction, as g++ 12 otherwise writes some of the
+// sums to other registers or to memory. Plain values; compiled once per level.
 #pragma once
 
 #include <immintrin.h>

@@ -1,6 +1,7 @@
 // Recurrent layers. All of time goes through one product where it can: gates of the inputs forward, weight and input
 // gradients backward. In between, gates and states are [time, features, batch], so that a step multiplies the weight as
 // it lies in memory by a narrow matrix.
+#include <algorithm>
 #include <array>
 #include <span>
 #include <vector>
@@ -33,6 +34,20 @@ GemmArgs rows_of(GemmArgs g, int64_t begin, int64_t end) {
   return g;
 }
 
+// The calling thread alone, with the scratch of another Parallel: for kernels called within a piece of its work.
+class ThisThread final : public Parallel {
+ public:
+  explicit ThisThread(Parallel& all) : all_(all) {}
+  void run(int64_t n, int64_t, Body body) override {
+    if (n > 0) body(0, n);
+  }
+  int threads() const override { return 1; }
+  void* scratch(int slot, int64_t bytes) override { return all_.scratch(slot, bytes); }
+
+ private:
+  Parallel& all_;
+};
+
 // Products, then a step of the cells. Row u of the cells' [units, B] needs rows u, u + units, ... of the products
 // alone: on a CPU each thread computes both for some units, so that threads wait for one another once.
 void run_cell(CellPass pass, std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins,
@@ -46,6 +61,7 @@ void run_cell(CellPass pass, std::initializer_list<Tensor> outs, std::initialize
     if (raw::has_product_observer()) {
       raw::gemm(p.c, p.a, p.b, {}, true);
     } else {
+      check(count < of.size() && p.c.dim(0) % units == 0, "a step of ", units, " cells after a product ", p.c);
       GemmArgs& g = of[count++] = raw::gemm_args(p.c, p.a, p.b);
       g.accumulate = true;
       if (counts_costs()) cost.bytes += cost_of(g).bytes, cost.flops += cost_of(g).flops;
@@ -53,18 +69,22 @@ void run_cell(CellPass pass, std::initializer_list<Tensor> outs, std::initialize
   }
   current_stream().enqueue(
       [pass, cells, units, count, of](Parallel& p) {
-        if (p.device_kernels() || count == 0) {
+        constexpr int64_t kLeastUnits = 16, kLeastWork = 65536;  // of a thread; multiply-adds
+        int64_t work = 1;                                        // of a unit
+        for (size_t i = 0; i < count; ++i) work += of[i].m / units * of[i].n * of[i].k;
+        const int64_t share = std::max(ceil_div(units, static_cast<int64_t>(p.threads())), ceil_div(kLeastWork, work));
+        if (p.device_kernels() || count == 0 || share < kLeastUnits || share >= units) {
           for (size_t i = 0; i < count; ++i) kernels(p).gemm(p, of[i]);
           return kernels(p).cell(p, pass, cells);
         }
         auto body = [&](int64_t begin, int64_t end) {
-          OneThread here(p);
+          ThisThread here(p);
           for (size_t i = 0; i < count; ++i)
             for (int64_t row = 0; row < of[i].m; row += units)
               kernels(p).gemm(here, rows_of(of[i], row + begin, row + end));
           kernels(p).cell(here, pass, rows_of(cells, units, begin, end));
         };
-        p.run(units, ceil_div(units, static_cast<int64_t>(p.threads())), body);
+        p.run(units, share, body);
       },
       cost);
 }
@@ -137,7 +157,7 @@ OverTime backward_steps(const Layer& l, const OverTime& at_forward, const Tensor
           CellPass::kLstmBackward, {gate(dgates, 0), gate(dgates, 1), gate(dgates, 2), gate(dgates, 3), dstate},
           {gate(gates, 0), gate(gates, 1), gate(gates, 2), gate(gates, 3), i > 0 ? at(c, before) : zeros, d, dstate},
           products);
-    else {
+    else {  // the cells' own part is added to d in between
       for (const Product& p : products) raw::gemm(p.c, p.a, p.b, {}, true);
       if (!products.empty()) raw::add(d, d, dstate);
       run_cell(CellPass::kGruBackward, {gate(dgates, 0), gate(dgates, 1), gate(dgates, 2), at(dof_h, t), dstate},

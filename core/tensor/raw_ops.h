@@ -68,7 +68,7 @@ Tensor sum_to(const Tensor& in, const Shape& shape, DType dtype);
 // C = A B (+ bias) or C += A B. Rank-2 or batched rank-3 operands of any strides (a batch of one repeats); C's rows
 // contiguous.
 void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias = {}, bool accumulate = false);
-// Builds the arguments only, as of pointwise_args().
+// Builds the arguments only, for products that are part of another kernel; only where has_product_observer() is false.
 GemmArgs gemm_args(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias = {});
 // pre = A B (+ bias), y = gelu(pre). Rank 2; y and pre of one type, each contiguous.
 void gemm_gelu(const Tensor& y, const Tensor& pre, const Tensor& a, const Tensor& b, const Tensor& bias = {});

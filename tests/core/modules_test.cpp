@@ -138,6 +138,37 @@ TEST(Layers, AreTheirOperations) {
   EXPECT_EQ(Softmax()(images).to_vector(), softmax(images).to_vector());
 }
 
+// The result and all gradients of a layer of `hidden` cells on a batch of `batch`.
+Numbers recurrent_bits(Cell cell, int64_t hidden, int64_t batch, int threads, bool observed) {
+  Stream stream(Device{}, Stream::Mode::kInline, threads);
+  WithStream with(stream);
+  const int64_t gates = (cell == Cell::kLstm ? 4 : 3) * hidden;
+  std::vector<Tensor> x = {input({batch, 4, 5}), input({gates, 5}, 2), input({gates, hidden}, 3), input({gates}, 4),
+                           input({gates}, 5)};
+  for (Tensor& t : x) require_grad(t);
+  int64_t products = 0;
+  if (observed) raw::set_product_observer([&](const Tensor&) { ++products; });
+  const Tensor y = recurrent(cell, x[0], x[1], x[2], x[3], x[4]);
+  backward(sum(y * y));
+  raw::set_product_observer({});
+  EXPECT_EQ(products >= 2 * 3, observed) << "those of the steps, too";
+  Numbers out = y.to_vector();
+  for (const Tensor& t : x)
+    for (double g : grad_of(t).to_vector()) out.push_back(g);
+  return out;
+}
+
+// Whether a step's products and cells are one task for several threads, or a task each.
+TEST(Recurrent, HasTheSameBitsHoweverAStepIsCut) {
+  for (Cell cell : {Cell::kLstm, Cell::kGru})
+    for (const auto& [hidden, batch] : {std::pair{72, 32}, {70, 16}, {70, 9}, {5, 3}}) {
+      const Numbers alone = recurrent_bits(cell, hidden, batch, 1, false);
+      EXPECT_EQ(recurrent_bits(cell, hidden, batch, 2, false), alone) << hidden << " cells, batch " << batch;
+      EXPECT_EQ(recurrent_bits(cell, hidden, batch, 3, false), alone) << hidden << " cells, batch " << batch;
+      EXPECT_EQ(recurrent_bits(cell, hidden, batch, 2, true), alone) << hidden << " cells, batch " << batch;
+    }
+}
+
 TEST(ModuleState, GoesThroughAFile) {
   const test::TemporaryFolder dir;
   const std::string path = dir / "net.safetensors";
