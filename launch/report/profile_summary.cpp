@@ -167,9 +167,14 @@ std::vector<ProfileAdvice> profile_advice(const ProfileSums& s) {
   const double gflops = number_of(s.about, "gflops");
   const auto part = [&r = r](double us) { return us / r.step_us; };
   const auto percent = [](double p) { return fixed(100 * p, 0) + "%"; };
-  double products = 0, products_flops = 0;
-  for (const auto& [name, w] : r.work)
-    if (gflops > 0 && w.flops / w.us > 0.2 * gflops * 1e3) products += w.us, products_flops += w.flops;
+  // Time in products, convolutions and attention, which alone count operations; of it that in those that are large
+  // enough to reach a fifth of the rate of large ones.
+  double products = 0, products_flops = 0, large = 0;
+  for (const auto& [name, w] : r.work) {
+    if (gflops <= 0 || w.flops <= 0) continue;
+    products += w.us, products_flops += w.flops;
+    if (w.flops / w.us > 0.2 * gflops * 1e3) large += w.us;
+  }
 
   const int64_t threads = integer_of(s.about, "threads"), cores = integer_of(s.about, "cores"),
                 ranks = integer_of(s.about, "ranks");
@@ -177,13 +182,13 @@ std::vector<ProfileAdvice> profile_advice(const ProfileSums& s) {
       more > threads && !json_bool(s.about, "gpu").value_or(false))
     out.push_back({str("compute.threads=", more), str("each rank computes with ", threads, " of the ", cores, " cores"),
                    1 - static_cast<double>(threads) / static_cast<double>(more)});
-  if (part(products) > 0.5 && text_of(s.about, "compute") == "fp32" &&
+  if (part(large) > 0.5 && text_of(s.about, "compute") == "fp32" &&
       text_of(s.about, "isa").find("bf16") != std::string::npos)
     out.push_back({"precision.compute=bf16",
-                   str("products take ", percent(part(products)),
+                   str("products take ", percent(part(large)),
                        " of a step, and this processor multiplies bf16 at up to "
                        "twice the rate; other bits"),
-                   0.4 * part(products)});
+                   0.4 * part(large)});
   if (part(r.data_us) > 0.05)
     out.push_back({"data.threads, data.prefetch: more",
                    str("a step waits ", percent(part(r.data_us)), " for its batch"), part(r.data_us)});
