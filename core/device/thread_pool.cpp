@@ -133,18 +133,22 @@ void ThreadPool::run(int64_t n, int64_t grain, Body body) {
   if (error) std::rethrow_exception(error);
 }
 
+int64_t ThreadPool::Share::take() {
+  const auto next_of = [](uint64_t s) {
+    const uint64_t next = s & kPieceMask, end = s >> kPieceBits;
+    return next < end ? static_cast<int64_t>(next) : -1;
+  };
+  // Looked at first: a share that is done is not written to.
+  return next_of(state.load(std::memory_order_relaxed)) < 0 ? -1
+                                                            : next_of(state.fetch_add(1, std::memory_order_acq_rel));
+}
+
 void ThreadPool::take_pieces(int thread) {
   const ThreadPool* before = std::exchange(inside, this);
-  const size_t shares = shares_.size();
-  for (size_t i = 0; i < shares; ++i) {
-    std::atomic<uint64_t>& share = shares_[(static_cast<size_t>(thread) + i) % shares].state;
-    const auto next_of = [](uint64_t state) { return static_cast<int64_t>(state & kPieceMask); };
-    const auto end_of = [](uint64_t state) { return static_cast<int64_t>(state >> kPieceBits); };
-    for (uint64_t state = share.load(std::memory_order_relaxed); next_of(state) < end_of(state);) {
-      state = share.fetch_add(1, std::memory_order_acq_rel);
-      const int64_t next = next_of(state);
-      if (next >= end_of(state)) break;
-      const int64_t begin = next * piece_;
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    Share& share = shares_[(static_cast<size_t>(thread) + i) % shares_.size()];
+    for (int64_t piece = share.take(); piece >= 0; piece = share.take()) {
+      const int64_t begin = piece * piece_;
       (*body_)(begin, std::min(begin + piece_, n_));
       finished_.fetch_add(1, std::memory_order_release);
     }

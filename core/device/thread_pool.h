@@ -34,6 +34,7 @@ class ThreadPool final : public Parallel {
   // Consecutive pieces: the end and the next one, in one word.
   struct alignas(64) Share {
     std::atomic<uint64_t> state{0};
+    int64_t take();  // the next piece, or -1 where none is left
   };
   void work(int thread);
   void take_pieces(int thread);

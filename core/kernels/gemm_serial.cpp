@@ -1,8 +1,8 @@
 // B is cut into blocks of up to kWide columns and kDepth rows, packed as panels of one register tile's width, or read
-// where it lies if it lies so already. Tiles of
-// A's rows go outside, panels inside: the packed block streams from the second-level cache while a tile of A stays in
-// the first. A is read in place where it is of type T with contiguous rows, and otherwise packed a strip of tiles at a
-// time. Blocking after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 2008).
+// in place where it lies as one such panel does. Tiles of A's rows go outside, panels inside: the packed block streams
+// from the second-level cache while a tile of A stays in the first. A is read in place where it is of type T with
+// contiguous rows, and otherwise packed a strip of tiles at a time. Blocking after Goto and van de Geijn, "Anatomy of
+// High-Performance Matrix Multiplication" (ACM TOMS 2008).
 #include "core/kernels/gemm_serial.h"
 
 #include "core/kernels/gemm_few_rows.h"

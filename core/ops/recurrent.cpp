@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/partition.h"
+#include "core/device/thread_pool.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 
@@ -33,20 +34,6 @@ GemmArgs rows_of(GemmArgs g, int64_t begin, int64_t end) {
   g.m = end - begin;
   return g;
 }
-
-// The calling thread alone, with the scratch of another Parallel: for kernels called within a piece of its work.
-class ThisThread final : public Parallel {
- public:
-  explicit ThisThread(Parallel& all) : all_(all) {}
-  void run(int64_t n, int64_t, Body body) override {
-    if (n > 0) body(0, n);
-  }
-  int threads() const override { return 1; }
-  void* scratch(int slot, int64_t bytes) override { return all_.scratch(slot, bytes); }
-
- private:
-  Parallel& all_;
-};
 
 // Products, then a step of the cells. Row u of the cells' [units, B] needs rows u, u + units, ... of the products
 // alone: on a CPU each thread computes both for some units, so that threads wait for one another once.
@@ -78,7 +65,7 @@ void run_cell(CellPass pass, std::initializer_list<Tensor> outs, std::initialize
           return kernels(p).cell(p, pass, cells);
         }
         auto body = [&](int64_t begin, int64_t end) {
-          ThisThread here(p);
+          ThreadPool here(1);  // this thread alone
           for (size_t i = 0; i < count; ++i)
             for (int64_t row = 0; row < of[i].m; row += units)
               kernels(p).gemm(here, rows_of(of[i], row + begin, row + end));
