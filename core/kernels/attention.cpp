@@ -18,6 +18,11 @@ constexpr int64_t kLanes = 16;    // of sums along rows
 
 // A row of scores is followed by room up to whole lanes.
 int64_t whole_lanes(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
+// Elements from one row to the next: an odd number of lanes, so that rows do not share sets of a cache where products
+// read them across.
+int64_t row_of_scores(const AttentionArgs& a, int64_t keys) {
+  return a.dtype == DType::kBFloat16 ? whole_lanes(keys) : whole_lanes(keys) | kLanes;
+}
 constexpr int kScores = 3;  // scratch slot
 
 template <class T>
@@ -48,7 +53,7 @@ struct QueryBlock {
         rows(rows_from(a, sample, from)),
         k0(a.first_key(sample, from - (a.start(sample) + from) % kQueries)),
         keys(a.end_key(sample, from + rows - 1) - k0),
-        ld(whole_lanes(keys)) {}
+        ld(row_of_scores(a, keys)) {}
   // Blocks begin at whole multiples of positions, so that sums over keys do not depend on which query came first.
   static int64_t rows_from(const AttentionArgs& a, int64_t sample, int64_t from) {
     const int64_t most = kQueries - (a.start(sample) + from) % kQueries;
@@ -61,18 +66,50 @@ struct QueryBlock {
 // The most elements that a block's scores take.
 int64_t score_room(const AttentionArgs& a) {
   const int64_t all = a.key_time(), keys = a.window > 0 && a.window < all ? a.window + kQueries : all;
-  return kQueries * whole_lanes(keys < all ? keys : all);
+  return kQueries * row_of_scores(a, keys < all ? keys : all);
 }
 
 inline Matrix transposed(const Matrix& m) { return {m.data, m.dtype, m.col_stride, m.row_stride, m.batch_stride}; }
 
 template <class T>
 void multiply(Parallel& p, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, Matrix c, const Stairs& stairs,
-              bool accumulate = false) {
+              const PackedMatrix<T>& packed) {
+  GemmArgs g;
+  g.m = m, g.n = n, g.k = k, g.a = a, g.b = b, g.c = c;
+  gemm_serial<T>(p, g, stairs, packed);
+}
+template <class T>
+void add_product(Parallel& p, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, Matrix c, const Stairs& stairs,
+                 bool accumulate) {
   GemmArgs g;
   g.m = m, g.n = n, g.k = k, g.a = a, g.b = b, g.c = c, g.accumulate = accumulate;
   gemm_serial<T>(p, g, stairs);
 }
+
+// Keys or values of a head as operands that every block of queries multiplies: packed once, where there are several.
+template <class T>
+class PackedKeys {
+ public:
+  // The most elements that they take.
+  static int64_t room(const AttentionArgs& a) {
+    const int64_t across = packed_size<T>(a.dim, a.key_time()), along = packed_size<T>(a.key_time(), a.dim);
+    return serves(a) ? across > along ? across : along : 0;
+  }
+  // As B of products with queries: their transpose.
+  static PackedMatrix<T> across(const AttentionArgs& a, int64_t sample, const Matrix& keys, T* out) {
+    if (!serves(a)) return {};
+    return pack_matrix<T>(transposed(keys), a.dim, a.end_key(sample, a.time - 1), out);
+  }
+  // As B of products with scores.
+  static PackedMatrix<T> along(const AttentionArgs& a, int64_t sample, const Matrix& keys, T* out) {
+    if (!serves(a)) return {};
+    return pack_matrix<T>(keys, a.end_key(sample, a.time - 1), a.dim, out);
+  }
+
+ private:
+  // Under a window, blocks see keys from other ones on than the first.
+  static bool serves(const AttentionArgs& a) { return a.dtype == kTypeOf<T> && a.window == 0 && a.time > kQueries; }
+};
 
 // Whether products leave out what causal order makes 0: a query sees no key after itself.
 template <class T>
@@ -323,22 +360,29 @@ void softmax(const AttentionArgs& a, int64_t item, const QueryBlock& block, T* s
 template <class T>
 void forward_in(Parallel& parallel, const AttentionArgs& a) {
   auto body = [&](int64_t begin, int64_t end) {
-    const int64_t room = score_room(a);
-    T* scores = static_cast<T*>(parallel.scratch(kScores, room * static_cast<int64_t>(sizeof(T) + sizeof(uint16_t))));
-    void* low = scores + room;
+    const int64_t room = score_room(a), of_keys = PackedKeys<T>::room(a), group = a.heads / a.kv_heads;
+    T* scores =
+        static_cast<T*>(parallel.scratch(kScores, (room + 2 * of_keys) * static_cast<int64_t>(sizeof(T)) + room * 2));
+    T *k_across = scores + room, *v_along = k_across + of_keys;
+    void* low = v_along + of_keys;
+    PackedMatrix<T> packed_k, packed_v;
     for (int64_t item = begin; item < end; ++item) {
       const int64_t sample = item / a.heads;
       const Head<T> h = head_of<T>(a, item);
+      if (item == begin || item % group == 0) {
+        packed_k = PackedKeys<T>::across(a, sample, h.k, k_across);
+        packed_v = PackedKeys<T>::along(a, sample, h.v, v_along);
+      }
       for (int64_t from = 0; from < a.time; from += QueryBlock::rows_from(a, sample, from)) {
         const QueryBlock block(a, sample, from);
         const auto [q0, rows, k0, keys, ld] = block;
         const Matrix k = block_of(h.k, k0, 0), v = block_of(h.v, k0, 0);
         multiply<T>(parallel, rows, keys, a.dim, block_of(h.q, q0, 0), transposed(k), dense(scores, ld),
-                    stairs_of<T>(a, sample, block, Stairs::Of::kColumns));
+                    stairs_of<T>(a, sample, block, Stairs::Of::kColumns), packed_k);
         softmax<T>(a, item, block, scores, low, h.lse + q0);
         const Matrix y = block_of(h.y, q0, 0);
         multiply<T>(parallel, rows, a.dim, keys, operand(a, scores, rows, ld, low), v, y,
-                    stairs_of<T>(a, sample, block, Stairs::Of::kDepth));
+                    stairs_of<T>(a, sample, block, Stairs::Of::kDepth), packed_v);
         if (leaves_out<T>(a)) without_sign(rows, a.dim, static_cast<T*>(y.data), y.row_stride);
       }
     }
@@ -399,10 +443,12 @@ void backward_row(const AttentionArgs& a, const Head<T>& h, int64_t item, const 
 template <class T>
 void backward_in(Parallel& parallel, const AttentionArgs& a) {
   auto body = [&](int64_t begin, int64_t end) {
-    const int64_t room = score_room(a), sums = a.key_time() * a.dim, group = a.heads / a.kv_heads;
-    T* scores =
-        static_cast<T*>(parallel.scratch(kScores, (3 * room + 2 * sums + 2 * a.dim) * static_cast<int64_t>(sizeof(T))));
-    T *dscores = scores + room, *dk = dscores + room, *dv = dk + sums, *y = dv + sums, *dy = y + a.dim,
+    const int64_t room = score_room(a), sums = a.key_time() * a.dim, of_keys = PackedKeys<T>::room(a),
+                  group = a.heads / a.kv_heads;
+    T* scores = static_cast<T*>(
+        parallel.scratch(kScores, (3 * room + 2 * sums + 3 * of_keys + 2 * a.dim) * static_cast<int64_t>(sizeof(T))));
+    T *dscores = scores + room, *dk = dscores + room, *dv = dk + sums, *k_across = dv + sums,
+      *v_across = k_across + of_keys, *k_along = v_across + of_keys, *y = k_along + of_keys, *dy = y + a.dim,
       *low = dy + a.dim;  // a row's factors until the products, then their operand
     for (int64_t item = begin; item < end; ++item) {
       // The last block of queries of the first head sees every key, so going backwards its products set dk and dv, and
@@ -410,39 +456,43 @@ void backward_in(Parallel& parallel, const AttentionArgs& a) {
       bool more = a.window > 0 || a.lengths;
       if (more)
         for (int64_t i = 0; i < 2 * sums; ++i) dk[i] = T(0);
-      const int64_t blocks = (a.time + kQueries - 1) / kQueries;
+      const int64_t sample = item / a.kv_heads, blocks = (a.time + kQueries - 1) / kQueries;
+      const Head<T> first = head_of<T>(a, item * group);
+      const auto packed_k = PackedKeys<T>::across(a, sample, first.k, k_across),
+                 packed_v = PackedKeys<T>::across(a, sample, first.v, v_across),
+                 packed_rows = PackedKeys<T>::along(a, sample, first.k, k_along);
       for (int64_t member = 0; member < group; ++member) {
         const Head<T> h = head_of<T>(a, item * group + member);
         for (int64_t b = blocks - 1; b >= 0; --b) {
-          const QueryBlock block(a, item / a.kv_heads, b * kQueries);
+          const QueryBlock block(a, sample, b * kQueries);
           const auto [q0, rows, k0, keys, ld] = block;
           const Matrix queries = block_of(h.q, q0, 0), gradient = block_of(h.dy, q0, 0);
           const Matrix k = block_of(h.k, k0, 0), v = block_of(h.v, k0, 0);
-          const int64_t sample = item / a.kv_heads;
           const Stairs columns = stairs_of<T>(a, sample, block, Stairs::Of::kColumns),
                        depth = stairs_of<T>(a, sample, block, Stairs::Of::kDepth),
                        late = stairs_of<T>(a, sample, block, Stairs::Of::kLateDepth);
-          multiply<T>(parallel, rows, keys, a.dim, queries, transposed(k), dense(scores, ld), columns);
-          multiply<T>(parallel, rows, keys, a.dim, gradient, transposed(v), dense(dscores, ld), columns);
+          multiply<T>(parallel, rows, keys, a.dim, queries, transposed(k), dense(scores, ld), columns, packed_k);
+          multiply<T>(parallel, rows, keys, a.dim, gradient, transposed(v), dense(dscores, ld), columns, packed_v);
           T deltas[kQueries];
           find_deltas(a, h, block, y, dy, deltas);
           for (int64_t r = 0; r < rows; ++r)
             backward_row<T>(a, h, item * group + member, block, r, scores, dscores, deltas[r], low);
           const Matrix p = operand(a, scores, rows, ld, low);
-          multiply<T>(parallel, keys, a.dim, rows, transposed(p), gradient, dense(dv + k0 * a.dim, a.dim), late, more);
+          add_product<T>(parallel, keys, a.dim, rows, transposed(p), gradient, dense(dv + k0 * a.dim, a.dim), late,
+                         more);
           const Matrix d = operand(a, dscores, rows, ld, low);
-          multiply<T>(parallel, keys, a.dim, rows, transposed(d), queries, dense(dk + k0 * a.dim, a.dim), late, more);
+          add_product<T>(parallel, keys, a.dim, rows, transposed(d), queries, dense(dk + k0 * a.dim, a.dim), late,
+                         more);
           const Matrix dq = block_of(h.dq, q0, 0);
-          multiply<T>(parallel, rows, a.dim, keys, d, k, dq, depth);
+          multiply<T>(parallel, rows, a.dim, keys, d, k, dq, depth, packed_rows);
           if (leaves_out<T>(a)) without_sign(rows, a.dim, static_cast<T*>(dq.data), dq.row_stride);
           more = true;
         }
       }
       if (leaves_out<T>(a)) without_sign(2 * a.key_time(), a.dim, dk, a.dim);
-      const Head<T> h = head_of<T>(a, item * group);
       for (int64_t t = 0; t < a.key_time(); ++t) {
-        store_run<T>(h.dk.data, h.dk.dtype, t * h.dk.row_stride, 1, a.dim, dk + t * a.dim);
-        store_run<T>(h.dv.data, h.dv.dtype, t * h.dv.row_stride, 1, a.dim, dv + t * a.dim);
+        store_run<T>(first.dk.data, first.dk.dtype, t * first.dk.row_stride, 1, a.dim, dk + t * a.dim);
+        store_run<T>(first.dv.data, first.dv.dtype, t * first.dv.row_stride, 1, a.dim, dv + t * a.dim);
       }
     }
   };

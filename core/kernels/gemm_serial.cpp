@@ -49,6 +49,12 @@ struct Panels {
     wider = count ? vectors % count : 0;
     cols = vectors * Tile::kLanes;
   }
+  // Panels of all of kVectors vectors, so that they begin at the same columns however many columns there are.
+  static Panels whole(int64_t n) {
+    Panels out(n);
+    out.narrow = Tile::kVectors, out.wider = 0, out.cols = out.count * Tile::kCols;
+    return out;
+  }
   int64_t begin(int64_t i) const { return (i * narrow + (i < wider ? i : wider)) * Tile::kLanes; }
   int vectors(int64_t i) const { return static_cast<int>(narrow + (i < wider ? 1 : 0)); }
   // Where panel i is packed: after each panel a gap of a tile's width, so that panels do not share the sets of a cache.
@@ -75,9 +81,10 @@ struct Strip {
   }
 };
 
-// C[M, N vectors], one tile; B packed [depth, N vectors].
+// C[M, N vectors], one tile; B [depth, N vectors], of a panel whose rows are `ldb` apart.
 template <class T, int M, int N, bool kPacked>
-void multiply_tile(int64_t depth, RowsOfA<T> a, const T* b, T* c, int64_t ldc, Start start, const T* bias) {
+void multiply_tile(int64_t depth, RowsOfA<T> a, const T* b, int64_t ldb, T* c, int64_t ldc, Start start,
+                   const T* bias) {
   using S = Simd<T>;
   constexpr int L = S::kLanes;
   // Three rows are reached from one pointer, as the addressing of x86 allows.
@@ -101,7 +108,7 @@ void multiply_tile(int64_t depth, RowsOfA<T> a, const T* b, T* c, int64_t ldc, S
   const auto step = [&](int64_t k) {
     typename S::V bv[N];
 #pragma GCC unroll 4
-    for (int j = 0; j < N; ++j) bv[j] = S::load(b + k * (N * L) + j * L);
+    for (int j = 0; j < N; ++j) bv[j] = S::load(b + k * ldb + j * L);
 #pragma GCC unroll 16
     for (int i = 0; i < M; ++i) {
       const T* p = i < 3 ? p0 : i < 6 ? p1 : i < 9 ? p2 : i < 12 ? p3 : p4;
@@ -125,7 +132,8 @@ void multiply_tile(int64_t depth, RowsOfA<T> a, const T* b, T* c, int64_t ldc, S
 // The same by pairs; `depth` is a packed depth. With few registers the even chains of a block wait in memory for the
 // odd ones, so that either has all of them.
 template <class T, int M, int N, bool kPacked>
-void multiply_tile_by_pairs(int64_t depth, RowsOfA<T> a, const T* b, T* c, int64_t ldc, Start start, const T* bias) {
+void multiply_tile_by_pairs(int64_t depth, RowsOfA<T> a, const T* b, int64_t ldb, T* c, int64_t ldc, Start start,
+                            const T* bias) {
   using S = Simd<T>;
   constexpr int L = S::kLanes;
   const int64_t stride = a.stride;
@@ -134,7 +142,7 @@ void multiply_tile_by_pairs(int64_t depth, RowsOfA<T> a, const T* b, T* c, int64
   const auto step = [&](int64_t k, int half) {
     typename S::V bv[N];
 #pragma GCC unroll 4
-    for (int j = 0; j < N; ++j) bv[j] = S::load(b + k * (N * L) + j * L);
+    for (int j = 0; j < N; ++j) bv[j] = S::load(b + k * ldb + j * L);
 #pragma GCC unroll 16
     for (int i = 0; i < M; ++i) {
       const T* p = i < 3 ? p0 : i < 6 ? p1 : p2;
@@ -170,7 +178,8 @@ void multiply_tile_by_pairs(int64_t depth, RowsOfA<T> a, const T* b, T* c, int64
 }
 
 template <class T>
-using TileFunction = void (*)(int64_t depth, RowsOfA<T>, const T* b, T* c, int64_t ldc, Start, const T* bias);
+using TileFunction = void (*)(int64_t depth, RowsOfA<T>, const T* b, int64_t ldb, T* c, int64_t ldc, Start,
+                              const T* bias);
 
 // A tile is cut into these numbers of rows where fewer than its own are left.
 template <class Tile>
@@ -315,15 +324,17 @@ template <class T, class Tile>
 constexpr int64_t kPackedRows = (Tile::kRows + 32 / sizeof(T) - 1) / (32 / sizeof(T)) * (32 / sizeof(T));
 // Rows are converted or packed several tiles at a time: one tile's few rows would be short runs of memory.
 template <class Tile>
-constexpr int64_t kStripRows = (Tile::kPairs ? 8 : 4) * Tile::kRows;
+constexpr int64_t kStripRows = 8 * Tile::kRows;
 
-// Whether columns of A are read where they lie: by one panel of B once, as packing them would; by two, if they stay in
-// the first-level cache.
+// Whether columns of A are read where they lie: by one panel of B once, as packing them would; by a few, if those of a
+// tile stay in the first-level cache, which they do not where their distance makes them share its sets.
 template <class T>
 bool reads_columns_in_place(const Matrix& a, int64_t depth, int64_t panels) {
-  constexpr int64_t kCache = 16 << 10;  // bytes
-  return a.dtype == kTypeOf<T> && a.row_stride == 1 && a.col_stride != 1 &&
-         (panels == 1 || (panels == 2 && depth * a.col_stride * size_of(a.dtype) <= kCache));
+  constexpr int64_t kCache = 16 << 10, kLine = 64;  // bytes
+  if (a.dtype != kTypeOf<T> || a.row_stride != 1 || a.col_stride == 1) return false;
+  const int64_t apart = a.col_stride * size_of(a.dtype);
+  return panels == 1 ||
+         (panels <= 3 && (depth * apart <= kCache || (apart % (4 * kLine) != 0 && depth * 2 * kLine <= kCache / 2)));
 }
 
 // `rows` rows of A, at most a strip: in place, or in `out`. `panels`: of B, by which they are multiplied.
@@ -348,7 +359,8 @@ Strip<T> strip_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int6
     for (int64_t k = 0; k < depth; ++k) {
       const int64_t from = at + k * a.col_stride;
       T* o = out + k * P;
-      __builtin_prefetch(static_cast<const char*>(a.data) + (from + kAhead * a.col_stride) * size_of(a.dtype));
+      for (int64_t i = 0; i < rows; i += 64 / static_cast<int>(sizeof(T)))
+        __builtin_prefetch(static_cast<const char*>(a.data) + (from + i + kAhead * a.col_stride) * size_of(a.dtype));
       if (a.dtype == kTypeOf<T>) {
         const T* p = static_cast<const T*>(a.data) + from;
         int64_t i = 0;
@@ -369,11 +381,12 @@ Strip<T> strip_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int6
   return {{out, P, true}, tile};
 }
 
-// One of A and B may be gathered; else rows may need a part alone.
+// One of A and B may be gathered; else rows may need a part alone, and B may be packed before.
 template <class T>
 struct Gathered {
   const GatheredMatrix<T>*a = nullptr, *b = nullptr;
   Stairs stairs = {};
+  PackedMatrix<T> packed = {};
 };
 
 int64_t within(int64_t x, int64_t most) { return x < 0 ? 0 : x < most ? x : most; }
@@ -400,24 +413,26 @@ struct ColumnsOfC {
   bool ends;       // with its last column; else C has room up to whole vectors
   T *edge, *bias;  // edge: a tile's room
   const T* packed_b;
-  int64_t packed;  // depth
+  int64_t packed, of_panels;  // depth; that to which panels are packed
   Start start;
 
   T* row(int64_t m) const { return c + (m - first) * ldc; }
 
   // Rows [m, m + rows) of C and their columns up to `end`, of which stretches hold A's, one after the other.
   void multiply_rows(int64_t m, int64_t rows, int64_t end, const Stretch<T>* stretches, int count) const {
+    constexpr int64_t kLanes = Tile::kLanes;
     T* of_rows = row(m);
     int before = 0;
     TileFunction<T> function = nullptr;
     for (int64_t p = 0; p < panels.count && panels.begin(p) < end; ++p) {
-      const int vectors = panels.vectors(p);
+      const int64_t j = panels.begin(p), of_panel = panels.vectors(p), left = (end - j + kLanes - 1) / kLanes;
+      const int vectors = static_cast<int>(left < of_panel ? left : of_panel);
       if (vectors != before)
         function = stretches[0].rows.packed ? tile_of<T, Tile, true>(static_cast<int>(rows), vectors)
                                             : tile_of<T, Tile, false>(static_cast<int>(rows), vectors);
       before = vectors;
-      const int64_t j = panels.begin(p), width = int64_t{vectors} * Tile::kLanes;
-      const T* b = packed_b + panels.packed_at(p, packed);
+      const int64_t width = vectors * kLanes, ldb = of_panel * kLanes;
+      const T* b = packed_b + panels.packed_at(p, of_panels);
       const bool whole = !ends || cols - j >= width;
       if (start == Start::kAccumulate && p + 1 < panels.count)  // the next panel's sums are read first
         for (int64_t r = 0; r < rows; ++r)
@@ -427,7 +442,7 @@ struct ColumnsOfC {
         for (int64_t r = 0; r < rows; ++r)
           for (int64_t x = 0; x < width; ++x) edge[r * width + x] = x < cols - j ? of_rows[r * ldc + j + x] : T(0);
       for (int s = 0; s < count; ++s)
-        function(stretches[s].depth, stretches[s].rows, b + stretches[s].from * width, whole ? of_rows + j : edge,
+        function(stretches[s].depth, stretches[s].rows, b + stretches[s].from * ldb, ldb, whole ? of_rows + j : edge,
                  whole ? ldc : width, s > 0 ? Start::kAccumulate : start, bias + j);
       for (int64_t r = 0; !whole && r < rows; ++r)
         for (int64_t x = 0; x < cols - j; ++x) of_rows[r * ldc + j + x] = edge[r * width + x];
@@ -509,6 +524,7 @@ struct BlockExtents {
 
 template <class T, class Tile>
 void multiply(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered = {}) {
+  const PackedMatrix<T>& packed = gathered.packed;
   const bool direct_c = g.c.dtype == kTypeOf<T>;
   const BlockExtents block(g);
   const Panels<Tile> widest(block.wide);
@@ -521,11 +537,13 @@ void multiply(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered
   T* strip_a = static_cast<T*>(
       parallel.scratch(0, (of_strip + of_edge + widest.cols + sums) * static_cast<int64_t>(sizeof(T)) + 64));
   T *edge = strip_a + of_strip, *bias = edge + of_edge, *wide_c = bias + widest.cols;
-  T* packed_b = static_cast<T*>(
-      parallel.scratch(1, widest.packed_size(packed_depth<Tile>(block.depth)) * static_cast<int64_t>(sizeof(T)) + 64));
+  T* packed_b = nullptr;
+  if (!packed.data)
+    packed_b = static_cast<T*>(parallel.scratch(
+        1, widest.packed_size(packed_depth<Tile>(block.depth)) * static_cast<int64_t>(sizeof(T)) + 64));
   for (int64_t n0 = 0; n0 < g.n; n0 += block.wide) {
     const int64_t cols = g.n - n0 < block.wide ? g.n - n0 : block.wide;
-    const Panels<Tile> panels(cols);
+    const Panels<Tile> panels = packed.data ? Panels<Tile>::whole(cols) : Panels<Tile>(cols);
     T* c_base = direct_c ? static_cast<T*>(g.c.data) + n0 : wide_c;
     const int64_t ldc = direct_c ? g.c.row_stride : panels.cols;
     if (g.bias) {
@@ -535,12 +553,14 @@ void multiply(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered
     for (int64_t k0 = 0; k0 == 0 || k0 < g.k; k0 += block.depth) {
       const int64_t depth = g.k - k0 < block.depth ? g.k - k0 : block.depth;
       const T* of_b = packed_b;
-      if (gathered.b) pack_gathered<T>(*gathered.b, k0, depth, n0, cols, panels, packed_b);
+      if (packed.data) of_b = packed.data + panels.packed_at(n0 / Tile::kCols, packed.k) + k0 * Tile::kCols;
+      else if (gathered.b) pack_gathered<T>(*gathered.b, k0, depth, n0, cols, panels, packed_b);
       else if (lies_packed<T, Tile>(g.b, cols, panels)) of_b = static_cast<const T*>(g.b.data) + k0 * cols + n0;
       else pack_b<T>(g.b, k0, depth, n0, cols, panels, packed_b);
       const Start start = k0 > 0 || g.accumulate ? Start::kAccumulate : g.bias ? Start::kBias : Start::kZero;
+      const int64_t whole = packed_depth<Tile>(depth);
       const ColumnsOfC<T, Tile> columns{
-          panels, cols, c_base, 0, ldc, direct_c, edge, bias, of_b, packed_depth<Tile>(depth), start};
+          panels, cols, c_base, 0, ldc, direct_c, edge, bias, of_b, whole, packed.data ? packed.k : whole, start};
       const StoredC<T> stored{g.c,      n0, cols, !direct_c && k0 == 0 && g.accumulate, !direct_c && k0 + depth >= g.k,
                               one_strip};
       if (gathered.a) multiply_gathered(*gathered.a, g.m, k0, depth, columns, stored, strip_a);
@@ -550,19 +570,27 @@ void multiply(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered
   }
 }
 
-template <class T>
-void multiply_by_chains(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered = {}) {
+// Calls use(a tile) with the tile for products by chains into n columns.
+template <class T, class Use>
+auto with_tile(int64_t n, const Use& use) {
   using S = Simd<T>;
   // Few columns make two-vector panels: then a higher tile keeps as many sums in registers.
   if constexpr (S::kVectors == 3 && std::is_same_v<T, float>)
-    if (g.n <= 4 * S::kLanes) return multiply<T, Tile<T, 14, 2, Sums::kChain>>(parallel, g, gathered);
-  multiply<T, Tile<T, S::kRows, S::kVectors, Sums::kChain>>(parallel, g, gathered);
+    if (n <= 4 * S::kLanes) return use(Tile<T, 14, 2, Sums::kChain>());
+  return use(Tile<T, S::kRows, S::kVectors, Sums::kChain>());
+}
+
+template <class T>
+void multiply_by_chains(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered = {}) {
+  with_tile<T>(gathered.packed.data ? gathered.packed.n : g.n,
+               [&](auto tile) { multiply<T, decltype(tile)>(parallel, g, gathered); });
 }
 
 }  // namespace
 
 template <>
-void gemm_serial<float>(Parallel& parallel, const GemmArgs& g, const Stairs& stairs) {
+void gemm_serial<float>(Parallel& parallel, const GemmArgs& g, const Stairs& stairs,
+                        const PackedMatrix<float>& packed) {
   using S = Simd<float>;
   const bool pairs = g.a.dtype == DType::kBFloat16 && g.b.dtype == DType::kBFloat16;
   if (pairs && has_few_rows<float, true>(g)) return multiply_few_rows<float, true>(parallel, g);
@@ -571,13 +599,28 @@ void gemm_serial<float>(Parallel& parallel, const GemmArgs& g, const Stairs& sta
 #endif
   if (!pairs && has_few_rows<float, false>(g)) return multiply_few_rows<float, false>(parallel, g);
   if (pairs) return multiply<float, Tile<float, S::kPairRows, S::kPairVectors, Sums::kPairs>>(parallel, g);
-  multiply_by_chains<float>(parallel, g, {.stairs = stairs});
+  multiply_by_chains<float>(parallel, g, {.stairs = stairs, .packed = packed});
 }
 
 template <>
-void gemm_serial<double>(Parallel& parallel, const GemmArgs& g, const Stairs& stairs) {
-  multiply_by_chains<double>(parallel, g, {.stairs = stairs});
+void gemm_serial<double>(Parallel& parallel, const GemmArgs& g, const Stairs& stairs,
+                         const PackedMatrix<double>& packed) {
+  multiply_by_chains<double>(parallel, g, {.stairs = stairs, .packed = packed});
 }
+
+template <class T>
+int64_t packed_size(int64_t k, int64_t n) {
+  return with_tile<T>(n, [&](auto tile) { return Panels<decltype(tile)>::whole(n).packed_size(k); });
+}
+template <class T>
+PackedMatrix<T> pack_matrix(const Matrix& b, int64_t k, int64_t n, T* out) {
+  with_tile<T>(n, [&](auto tile) { pack_b<T>(b, 0, k, 0, n, Panels<decltype(tile)>::whole(n), out); });
+  return {out, k, n};
+}
+template int64_t packed_size<float>(int64_t, int64_t);
+template int64_t packed_size<double>(int64_t, int64_t);
+template PackedMatrix<float> pack_matrix<float>(const Matrix&, int64_t, int64_t, float*);
+template PackedMatrix<double> pack_matrix<double>(const Matrix&, int64_t, int64_t, double*);
 
 template <class T>
 void gemm_of_gathered_a(Parallel& parallel, const GemmArgs& g, const GatheredMatrix<T>& a) {

@@ -28,16 +28,32 @@ struct Stairs {
   int64_t first = 0;
 };
 
+// B[k, n] as products read it, packed once for several of them (pack_matrix), each of which uses its first rows and
+// columns, as many as its own B has, which has the same elements.
+template <class T>
+struct PackedMatrix {
+  const T* data = nullptr;
+  int64_t k = 0, n = 0;
+};
+
 // Multiplies the first matrix of the batch, without epilogue and bias gradient. T, float or double, is the type of the
 // sums; operands of other types are converted. Every element of C is one chain of multiply-adds over k in order; of two
 // operands in bf16 it is, for each 32 of k, the sum of a chain over the even and one over the odd ones. Neither m, n,
 // threads nor edges change its bits.
 template <class T>
-void gemm_serial(Parallel& parallel, const GemmArgs& g, const Stairs& stairs = {});
+void gemm_serial(Parallel& parallel, const GemmArgs& g, const Stairs& stairs = {}, const PackedMatrix<T>& packed = {});
 template <>
-void gemm_serial<float>(Parallel& parallel, const GemmArgs& g, const Stairs& stairs);
+void gemm_serial<float>(Parallel& parallel, const GemmArgs& g, const Stairs& stairs, const PackedMatrix<float>& packed);
 template <>
-void gemm_serial<double>(Parallel& parallel, const GemmArgs& g, const Stairs& stairs);
+void gemm_serial<double>(Parallel& parallel, const GemmArgs& g, const Stairs& stairs,
+                         const PackedMatrix<double>& packed);
+
+// How many elements a packed matrix takes.
+template <class T>
+int64_t packed_size(int64_t k, int64_t n);
+// B[k, n], of type T, packed in `out`.
+template <class T>
+PackedMatrix<T> pack_matrix(const Matrix& b, int64_t k, int64_t n, T* out);
 
 // Rows of A: element (i, k) at data[i * stride + k], or, packed, at data[k * stride + i].
 template <class T>
