@@ -1,6 +1,7 @@
 #include "tests/support/fake_gpu.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -24,10 +25,20 @@ void require_whole() {
 constexpr int64_t kSpan = int64_t(1) << 36;  // of addresses, of all devices
 constexpr int64_t kPage = int64_t(2) << 20;
 
+constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
 char* reserve(int protection) {
-  void* p = mmap(nullptr, static_cast<size_t>(kSpan), protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* p = mmap(nullptr, static_cast<size_t>(kSpan), protection, kReserved, -1, 0);
   check(p != MAP_FAILED, "the fake GPU's addresses cannot be reserved");
   return static_cast<char*>(p);
+}
+
+// A file in memory, of one page of a byte that makes NaN in every type.
+int page_of_nan() {
+  const int file = memfd_create("nan", MFD_CLOEXEC);
+  const std::vector<char> page(kPage, '\xFF');
+  check(file >= 0 && write(file, page.data(), page.size()) == kPage, "the fake GPU's memory cannot be had");
+  return file;
 }
 
 class FakeGpu;
@@ -137,14 +148,15 @@ class FakeGpu final : public DeviceBackend {
     used_[index] += bytes;
     char* p = hidden_ + next_;
     segments_[p] = bytes;
-    memset(seen_ + next_, 0xFF, static_cast<size_t>(bytes));  // NaN in every type: nothing reads what nobody wrote
-    next_ += (bytes + kPage - 1) / kPage * kPage;             // an address never means other memory
+    // NaN: nothing reads what nobody wrote. A page that nobody writes takes no memory and no time.
+    for (const int64_t end = next_ + bytes; next_ < end; next_ += kPage)  // an address never means other memory
+      map(seen_ + next_, kPage, MAP_PRIVATE, nan_);
     return p;
   }
   void release(int index, void* data) noexcept override {
     std::lock_guard lock(mutex_);
     const int64_t bytes = segments_[static_cast<char*>(data)];
-    madvise(seen_ + (static_cast<char*>(data) - hidden_), static_cast<size_t>(bytes), MADV_DONTNEED);
+    map(seen_ + (static_cast<char*>(data) - hidden_), (bytes + kPage - 1) / kPage * kPage, kReserved, -1);
     segments_.erase(static_cast<char*>(data));
     used_[index] -= bytes;
   }
@@ -189,7 +201,13 @@ class FakeGpu final : public DeviceBackend {
   FakeGpuLimits limits;
 
  private:
+  static void map(char* at, int64_t bytes, int kind, int file) {
+    void* p = mmap(at, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, kind | MAP_FIXED, file, 0);
+    check(p == at, "the fake GPU's memory cannot be had");
+  }
+
   char *hidden_ = reserve(PROT_NONE), *seen_ = reserve(PROT_READ | PROT_WRITE);
+  const int nan_ = page_of_nan();
   mutable std::mutex mutex_;
   int64_t next_ = 0;
   std::map<int, int64_t> used_;
