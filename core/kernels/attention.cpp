@@ -393,11 +393,13 @@ void forward_in(Parallel& parallel, const AttentionArgs& a) {
 // Of each row of a block: the sum of the products of its result and that one's gradient. `y`, `dy`: room for one row.
 template <class T>
 void find_deltas(const AttentionArgs& a, const Head<T>& h, const QueryBlock& block, T* y, T* dy, T* deltas) {
-  for (int64_t r = 0; r < block.rows; ++r) {
-    load_run<T>(h.y.data, h.y.dtype, (block.q0 + r) * h.y.row_stride, 1, a.dim, y);
-    load_run<T>(h.dy.data, h.dy.dtype, (block.q0 + r) * h.dy.row_stride, 1, a.dim, dy);
-    deltas[r] = sum_of_products(a.dim, y, dy);
-  }
+  const auto row = [&](const Matrix& m, int64_t r, T* room) -> const T* {
+    const int64_t at = (block.q0 + r) * m.row_stride;
+    if (m.dtype == kTypeOf<T>) return static_cast<const T*>(m.data) + at;
+    load_run<T>(m.data, m.dtype, at, 1, a.dim, room);
+    return room;
+  };
+  for (int64_t r = 0; r < block.rows; ++r) deltas[r] = sum_of_products(a.dim, row(h.y, r, y), row(h.dy, r, dy));
 }
 
 // Turns row r of a block's scores into probabilities, those of keys that are dropped times their factor, and row r of
@@ -441,9 +443,16 @@ void backward_row(const AttentionArgs& a, const Head<T>& h, int64_t item, const 
 }
 
 template <class T>
+void set_to_zero(const AttentionArgs& a, const Matrix& rows) {
+  for (int64_t t = 0; t < a.key_time(); ++t)
+    for (int64_t i = 0; i < a.dim; ++i) static_cast<T*>(rows.data)[t * rows.row_stride + i] = T(0);
+}
+
+template <class T>
 void backward_in(Parallel& parallel, const AttentionArgs& a) {
   auto body = [&](int64_t begin, int64_t end) {
-    const int64_t room = score_room(a), sums = a.key_time() * a.dim, of_keys = PackedKeys<T>::room(a),
+    const bool direct = a.dtype == kTypeOf<T>;  // sums over queries are where the results go
+    const int64_t room = score_room(a), sums = direct ? 0 : a.key_time() * a.dim, of_keys = PackedKeys<T>::room(a),
                   group = a.heads / a.kv_heads;
     T* scores = static_cast<T*>(
         parallel.scratch(kScores, (3 * room + 2 * sums + 3 * of_keys + 2 * a.dim) * static_cast<int64_t>(sizeof(T))));
@@ -454,13 +463,13 @@ void backward_in(Parallel& parallel, const AttentionArgs& a) {
       // The last block of queries of the first head sees every key, so going backwards its products set dk and dv, and
       // the others add. Not so with a window, or where keys end early: there all add to 0.
       bool more = a.window > 0 || a.lengths;
-      if (more)
-        for (int64_t i = 0; i < 2 * sums; ++i) dk[i] = T(0);
       const int64_t sample = item / a.kv_heads, blocks = (a.time + kQueries - 1) / kQueries;
       const Head<T> first = head_of<T>(a, item * group);
       const auto packed_k = PackedKeys<T>::across(a, sample, first.k, k_across),
                  packed_v = PackedKeys<T>::across(a, sample, first.v, v_across),
                  packed_rows = PackedKeys<T>::along(a, sample, first.k, k_along);
+      const Matrix sum_k = direct ? first.dk : dense(dk, a.dim), sum_v = direct ? first.dv : dense(dv, a.dim);
+      if (more) set_to_zero<T>(a, sum_k), set_to_zero<T>(a, sum_v);
       for (int64_t member = 0; member < group; ++member) {
         const Head<T> h = head_of<T>(a, item * group + member);
         for (int64_t b = blocks - 1; b >= 0; --b) {
@@ -478,19 +487,18 @@ void backward_in(Parallel& parallel, const AttentionArgs& a) {
           for (int64_t r = 0; r < rows; ++r)
             backward_row<T>(a, h, item * group + member, block, r, scores, dscores, deltas[r], low);
           const Matrix p = operand(a, scores, rows, ld, low);
-          add_product<T>(parallel, keys, a.dim, rows, transposed(p), gradient, dense(dv + k0 * a.dim, a.dim), late,
-                         more);
+          add_product<T>(parallel, keys, a.dim, rows, transposed(p), gradient, block_of(sum_v, k0, 0), late, more);
           const Matrix d = operand(a, dscores, rows, ld, low);
-          add_product<T>(parallel, keys, a.dim, rows, transposed(d), queries, dense(dk + k0 * a.dim, a.dim), late,
-                         more);
+          add_product<T>(parallel, keys, a.dim, rows, transposed(d), queries, block_of(sum_k, k0, 0), late, more);
           const Matrix dq = block_of(h.dq, q0, 0);
           multiply<T>(parallel, rows, a.dim, keys, d, k, dq, depth, packed_rows);
           if (leaves_out<T>(a)) without_sign(rows, a.dim, static_cast<T*>(dq.data), dq.row_stride);
           more = true;
         }
       }
-      if (leaves_out<T>(a)) without_sign(2 * a.key_time(), a.dim, dk, a.dim);
-      for (int64_t t = 0; t < a.key_time(); ++t) {
+      if (leaves_out<T>(a))
+        for (const Matrix& m : {sum_k, sum_v}) without_sign(a.key_time(), a.dim, static_cast<T*>(m.data), m.row_stride);
+      for (int64_t t = 0; !direct && t < a.key_time(); ++t) {
         store_run<T>(first.dk.data, first.dk.dtype, t * first.dk.row_stride, 1, a.dim, dk + t * a.dim);
         store_run<T>(first.dv.data, first.dv.dtype, t * first.dv.row_stride, 1, a.dim, dv + t * a.dim);
       }

@@ -81,9 +81,10 @@ struct Strip {
   }
 };
 
-// C[M, N vectors], one tile; B [depth, N vectors], of a panel whose rows are `ldb` apart.
+// C[M, N vectors], one tile; rows of A, `stride` as in RowsOfA, not as one, since it would be passed in memory, where a
+// load waits for the stores of its parts; B [depth, N vectors], of a panel whose rows are `ldb` apart.
 template <class T, int M, int N, bool kPacked>
-void multiply_tile(int64_t depth, RowsOfA<T> a, const T* b, int64_t ldb, T* c, int64_t ldc, Start start,
+void multiply_tile(int64_t depth, const T* a, int64_t stride, const T* b, int64_t ldb, T* c, int64_t ldc, Start start,
                    const T* bias) {
   using S = Simd<T>;
   constexpr int L = S::kLanes;
@@ -103,8 +104,7 @@ void multiply_tile(int64_t depth, RowsOfA<T> a, const T* b, int64_t ldb, T* c, i
     for (int i = 0; i < M; ++i)
 #pragma GCC unroll 4
       for (int j = 0; j < N; ++j) __builtin_prefetch(row(i) + j * L, 1);
-  const int64_t stride = a.stride;
-  const T *p0 = a.data, *p1 = p0 + 3 * stride, *p2 = p0 + 6 * stride, *p3 = p0 + 9 * stride, *p4 = p0 + 12 * stride;
+  const T *p0 = a, *p1 = p0 + 3 * stride, *p2 = p0 + 6 * stride, *p3 = p0 + 9 * stride, *p4 = p0 + 12 * stride;
   const auto step = [&](int64_t k) {
     typename S::V bv[N];
 #pragma GCC unroll 4
@@ -132,12 +132,11 @@ void multiply_tile(int64_t depth, RowsOfA<T> a, const T* b, int64_t ldb, T* c, i
 // The same by pairs; `depth` is a packed depth. With few registers the even chains of a block wait in memory for the
 // odd ones, so that either has all of them.
 template <class T, int M, int N, bool kPacked>
-void multiply_tile_by_pairs(int64_t depth, RowsOfA<T> a, const T* b, int64_t ldb, T* c, int64_t ldc, Start start,
-                            const T* bias) {
+void multiply_tile_by_pairs(int64_t depth, const T* a, int64_t stride, const T* b, int64_t ldb, T* c, int64_t ldc,
+                            Start start, const T* bias) {
   using S = Simd<T>;
   constexpr int L = S::kLanes;
-  const int64_t stride = a.stride;
-  const T *p0 = a.data, *p1 = p0 + 3 * stride, *p2 = p0 + 6 * stride;
+  const T *p0 = a, *p1 = p0 + 3 * stride, *p2 = p0 + 6 * stride;
   typename S::V sums[2][M][N];  // over the even k and over the odd ones
   const auto step = [&](int64_t k, int half) {
     typename S::V bv[N];
@@ -178,8 +177,8 @@ void multiply_tile_by_pairs(int64_t depth, RowsOfA<T> a, const T* b, int64_t ldb
 }
 
 template <class T>
-using TileFunction = void (*)(int64_t depth, RowsOfA<T>, const T* b, int64_t ldb, T* c, int64_t ldc, Start,
-                              const T* bias);
+using TileFunction = void (*)(int64_t depth, const T* a, int64_t stride, const T* b, int64_t ldb, T* c, int64_t ldc,
+                              Start, const T* bias);
 
 // A tile is cut into these numbers of rows where fewer than its own are left.
 template <class Tile>
@@ -442,8 +441,8 @@ struct ColumnsOfC {
         for (int64_t r = 0; r < rows; ++r)
           for (int64_t x = 0; x < width; ++x) edge[r * width + x] = x < cols - j ? of_rows[r * ldc + j + x] : T(0);
       for (int s = 0; s < count; ++s)
-        function(stretches[s].depth, stretches[s].rows, b + stretches[s].from * ldb, ldb, whole ? of_rows + j : edge,
-                 whole ? ldc : width, s > 0 ? Start::kAccumulate : start, bias + j);
+        function(stretches[s].depth, stretches[s].rows.data, stretches[s].rows.stride, b + stretches[s].from * ldb, ldb,
+                 whole ? of_rows + j : edge, whole ? ldc : width, s > 0 ? Start::kAccumulate : start, bias + j);
       for (int64_t r = 0; !whole && r < rows; ++r)
         for (int64_t x = 0; x < cols - j; ++x) of_rows[r * ldc + j + x] = edge[r * width + x];
     }
