@@ -73,43 +73,33 @@ inline Matrix transposed(const Matrix& m) { return {m.data, m.dtype, m.col_strid
 
 template <class T>
 void multiply(Parallel& p, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, Matrix c, const Stairs& stairs,
-              const PackedMatrix<T>& packed) {
-  GemmArgs g;
-  g.m = m, g.n = n, g.k = k, g.a = a, g.b = b, g.c = c;
-  gemm_serial<T>(p, g, stairs, packed);
-}
-template <class T>
-void add_product(Parallel& p, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, Matrix c, const Stairs& stairs,
-                 bool accumulate) {
+              const PackedMatrix<T>& packed = {}, bool accumulate = false) {
   GemmArgs g;
   g.m = m, g.n = n, g.k = k, g.a = a, g.b = b, g.c = c, g.accumulate = accumulate;
-  gemm_serial<T>(p, g, stairs);
+  gemm_serial<T>(p, g, stairs, packed);
 }
 
-// Keys or values of a head as operands that every block of queries multiplies: packed once, where there are several.
+// Whether keys and values of a head are packed once, where several blocks of queries multiply them. Not with a window:
+// there the keys of a block need not begin with key 0, where the packed ones do.
 template <class T>
-class PackedKeys {
- public:
-  // The most elements that they take.
-  static int64_t room(const AttentionArgs& a) {
-    const int64_t across = packed_size<T>(a.dim, a.key_time()), along = packed_size<T>(a.key_time(), a.dim);
-    return serves(a) ? across > along ? across : along : 0;
-  }
-  // As B of products with queries: their transpose.
-  static PackedMatrix<T> across(const AttentionArgs& a, int64_t sample, const Matrix& keys, T* out) {
-    if (!serves(a)) return {};
-    return pack_matrix<T>(transposed(keys), a.dim, a.end_key(sample, a.time - 1), out);
-  }
-  // As B of products with scores.
-  static PackedMatrix<T> along(const AttentionArgs& a, int64_t sample, const Matrix& keys, T* out) {
-    if (!serves(a)) return {};
-    return pack_matrix<T>(keys, a.end_key(sample, a.time - 1), a.dim, out);
-  }
-
- private:
-  // Under a window, blocks see keys from other ones on than the first.
-  static bool serves(const AttentionArgs& a) { return a.dtype == kTypeOf<T> && a.window == 0 && a.time > kQueries; }
-};
+bool packs_keys(const AttentionArgs& a) {
+  return a.dtype == kTypeOf<T> && a.window == 0 && a.time > kQueries;
+}
+// The most elements that one of them takes.
+template <class T>
+int64_t packed_room(const AttentionArgs& a) {
+  if (!packs_keys<T>(a)) return 0;
+  const int64_t across = packed_size<T>(a.dim, a.key_time()), along = packed_size<T>(a.key_time(), a.dim);
+  return across > along ? across : along;
+}
+// Those that queries of the sample see: `across`, their transpose, as B of products whose columns are keys; else as B
+// of products with scores.
+template <class T>
+PackedMatrix<T> packed_keys(const AttentionArgs& a, int64_t sample, const Matrix& keys, bool across, T* out) {
+  if (!packs_keys<T>(a)) return {};
+  const int64_t seen = a.end_key(sample, a.time - 1);
+  return across ? pack_matrix<T>(transposed(keys), a.dim, seen, out) : pack_matrix<T>(keys, seen, a.dim, out);
+}
 
 // Whether products leave out what causal order makes 0: a query sees no key after itself.
 template <class T>
@@ -360,7 +350,7 @@ void softmax(const AttentionArgs& a, int64_t item, const QueryBlock& block, T* s
 template <class T>
 void forward_in(Parallel& parallel, const AttentionArgs& a) {
   auto body = [&](int64_t begin, int64_t end) {
-    const int64_t room = score_room(a), of_keys = PackedKeys<T>::room(a), group = a.heads / a.kv_heads;
+    const int64_t room = score_room(a), of_keys = packed_room<T>(a), group = a.heads / a.kv_heads;
     T* scores =
         static_cast<T*>(parallel.scratch(kScores, (room + 2 * of_keys) * static_cast<int64_t>(sizeof(T)) + room * 2));
     T *k_across = scores + room, *v_along = k_across + of_keys;
@@ -370,8 +360,8 @@ void forward_in(Parallel& parallel, const AttentionArgs& a) {
       const int64_t sample = item / a.heads;
       const Head<T> h = head_of<T>(a, item);
       if (item == begin || item % group == 0) {
-        packed_k = PackedKeys<T>::across(a, sample, h.k, k_across);
-        packed_v = PackedKeys<T>::along(a, sample, h.v, v_along);
+        packed_k = packed_keys<T>(a, sample, h.k, true, k_across);
+        packed_v = packed_keys<T>(a, sample, h.v, false, v_along);
       }
       for (int64_t from = 0; from < a.time; from += QueryBlock::rows_from(a, sample, from)) {
         const QueryBlock block(a, sample, from);
@@ -452,7 +442,7 @@ template <class T>
 void backward_in(Parallel& parallel, const AttentionArgs& a) {
   auto body = [&](int64_t begin, int64_t end) {
     const bool direct = a.dtype == kTypeOf<T>;  // sums over queries are where the results go
-    const int64_t room = score_room(a), sums = direct ? 0 : a.key_time() * a.dim, of_keys = PackedKeys<T>::room(a),
+    const int64_t room = score_room(a), sums = direct ? 0 : a.key_time() * a.dim, of_keys = packed_room<T>(a),
                   group = a.heads / a.kv_heads;
     T* scores = static_cast<T*>(
         parallel.scratch(kScores, (3 * room + 2 * sums + 3 * of_keys + 2 * a.dim) * static_cast<int64_t>(sizeof(T))));
@@ -465,9 +455,9 @@ void backward_in(Parallel& parallel, const AttentionArgs& a) {
       bool more = a.window > 0 || a.lengths;
       const int64_t sample = item / a.kv_heads, blocks = (a.time + kQueries - 1) / kQueries;
       const Head<T> first = head_of<T>(a, item * group);
-      const auto packed_k = PackedKeys<T>::across(a, sample, first.k, k_across),
-                 packed_v = PackedKeys<T>::across(a, sample, first.v, v_across),
-                 packed_rows = PackedKeys<T>::along(a, sample, first.k, k_along);
+      const auto packed_k = packed_keys<T>(a, sample, first.k, true, k_across),
+                 packed_v = packed_keys<T>(a, sample, first.v, true, v_across),
+                 packed_k_along = packed_keys<T>(a, sample, first.k, false, k_along);
       const Matrix sum_k = direct ? first.dk : dense(dk, a.dim), sum_v = direct ? first.dv : dense(dv, a.dim);
       if (more) set_to_zero<T>(a, sum_k), set_to_zero<T>(a, sum_v);
       for (int64_t member = 0; member < group; ++member) {
@@ -487,17 +477,19 @@ void backward_in(Parallel& parallel, const AttentionArgs& a) {
           for (int64_t r = 0; r < rows; ++r)
             backward_row<T>(a, h, item * group + member, block, r, scores, dscores, deltas[r], low);
           const Matrix p = operand(a, scores, rows, ld, low);
-          add_product<T>(parallel, keys, a.dim, rows, transposed(p), gradient, block_of(sum_v, k0, 0), late, more);
+          multiply<T>(parallel, keys, a.dim, rows, transposed(p), gradient, block_of(sum_v, k0, 0), late, {}, more);
           const Matrix d = operand(a, dscores, rows, ld, low);
-          add_product<T>(parallel, keys, a.dim, rows, transposed(d), queries, block_of(sum_k, k0, 0), late, more);
+          multiply<T>(parallel, keys, a.dim, rows, transposed(d), queries, block_of(sum_k, k0, 0), late, {}, more);
           const Matrix dq = block_of(h.dq, q0, 0);
-          multiply<T>(parallel, rows, a.dim, keys, d, k, dq, depth, packed_rows);
+          multiply<T>(parallel, rows, a.dim, keys, d, k, dq, depth, packed_k_along);
           if (leaves_out<T>(a)) without_sign(rows, a.dim, static_cast<T*>(dq.data), dq.row_stride);
           more = true;
         }
       }
-      if (leaves_out<T>(a))
-        for (const Matrix& m : {sum_k, sum_v}) without_sign(a.key_time(), a.dim, static_cast<T*>(m.data), m.row_stride);
+      if (leaves_out<T>(a)) {
+        without_sign(a.key_time(), a.dim, static_cast<T*>(sum_k.data), sum_k.row_stride);
+        without_sign(a.key_time(), a.dim, static_cast<T*>(sum_v.data), sum_v.row_stride);
+      }
       for (int64_t t = 0; !direct && t < a.key_time(); ++t) {
         store_run<T>(first.dk.data, first.dk.dtype, t * first.dk.row_stride, 1, a.dim, dk + t * a.dim);
         store_run<T>(first.dv.data, first.dv.dtype, t * first.dv.row_stride, 1, a.dim, dv + t * a.dim);

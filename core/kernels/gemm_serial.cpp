@@ -1,7 +1,8 @@
 // B is cut into blocks of up to kWide columns and kDepth rows, packed as panels of one register tile's width, or read
-// in place where it lies as one such panel does. Tiles of A's rows go outside, panels inside: the packed block streams
-// from the second-level cache while a tile of A stays in the first. A is read in place where it is of type T with
-// contiguous rows, and otherwise packed a strip of tiles at a time. Blocking after Goto and van de Geijn, "Anatomy of
+// in place where it lies as one such panel does or was packed before. Tiles of A's rows go outside, panels inside: the
+// packed block streams from the second-level cache while a tile of A stays in the first. A is read in place where it is
+// of type T with contiguous rows, or columns that few panels read, and otherwise packed a strip of tiles at a time.
+// Blocking after Goto and van de Geijn, "Anatomy of
 // High-Performance Matrix Multiplication" (ACM TOMS 2008).
 #include "core/kernels/gemm_serial.h"
 
@@ -52,7 +53,7 @@ struct Panels {
   // Panels of all of kVectors vectors, so that they begin at the same columns however many columns there are.
   static Panels whole(int64_t n) {
     Panels out(n);
-    out.narrow = Tile::kVectors, out.wider = 0, out.cols = out.count * Tile::kCols;
+    out.narrow = Tile::kVectors, out.wider = 0;
     return out;
   }
   int64_t begin(int64_t i) const { return (i * narrow + (i < wider ? i : wider)) * Tile::kLanes; }
@@ -81,8 +82,9 @@ struct Strip {
   }
 };
 
-// C[M, N vectors], one tile; rows of A, `stride` as in RowsOfA, not as one, since it would be passed in memory, where a
-// load waits for the stores of its parts; B [depth, N vectors], of a panel whose rows are `ldb` apart.
+// C[M, N vectors], one tile. Rows of A come as the pointer and stride of a RowsOfA: as that struct they would be passed
+// in memory, and loading it waits for the stores that wrote it. B [depth, N vectors] is of a panel whose rows are `ldb`
+// apart.
 template <class T, int M, int N, bool kPacked>
 void multiply_tile(int64_t depth, const T* a, int64_t stride, const T* b, int64_t ldb, T* c, int64_t ldc, Start start,
                    const T* bias) {
@@ -326,14 +328,14 @@ template <class Tile>
 constexpr int64_t kStripRows = 8 * Tile::kRows;
 
 // Whether columns of A are read where they lie: by one panel of B once, as packing them would; by a few, if those of a
-// tile stay in the first-level cache, which they do not where their distance makes them share its sets.
+// tile stay in the first-level cache. For each k these lie in at most two lines; at a distance that is a multiple of
+// 256 bytes they would share a quarter of the cache's sets or less.
 template <class T>
 bool reads_columns_in_place(const Matrix& a, int64_t depth, int64_t panels) {
-  constexpr int64_t kCache = 16 << 10, kLine = 64;  // bytes
+  constexpr int64_t kCache = 16 << 10, kLine = 64, kDeepest = 64;  // bytes; k
   if (a.dtype != kTypeOf<T> || a.row_stride != 1 || a.col_stride == 1) return false;
   const int64_t apart = a.col_stride * size_of(a.dtype);
-  return panels == 1 ||
-         (panels <= 3 && (depth * apart <= kCache || (apart % (4 * kLine) != 0 && depth * 2 * kLine <= kCache / 2)));
+  return panels == 1 || (panels <= 3 && (depth * apart <= kCache || (apart % (4 * kLine) != 0 && depth <= kDeepest)));
 }
 
 // `rows` rows of A, at most a strip: in place, or in `out`. `panels`: of B, by which they are multiplied.
@@ -355,10 +357,11 @@ Strip<T> strip_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int6
   if (a.row_stride == 1) {
     constexpr int64_t kAhead = 8;  // each k may lie in a page of its own
     T line[S + P];                 // rows side by side are converted together
+    const int64_t of_line = 64 / size_of(a.dtype);
     for (int64_t k = 0; k < depth; ++k) {
       const int64_t from = at + k * a.col_stride;
       T* o = out + k * P;
-      for (int64_t i = 0; i < rows; i += 64 / static_cast<int>(sizeof(T)))
+      for (int64_t i = 0; i < rows; i += of_line)
         __builtin_prefetch(static_cast<const char*>(a.data) + (from + i + kAhead * a.col_stride) * size_of(a.dtype));
       if (a.dtype == kTypeOf<T>) {
         const T* p = static_cast<const T*>(a.data) + from;
@@ -412,7 +415,7 @@ struct ColumnsOfC {
   bool ends;       // with its last column; else C has room up to whole vectors
   T *edge, *bias;  // edge: a tile's room
   const T* packed_b;
-  int64_t packed, of_panels;  // depth; that to which panels are packed
+  int64_t packed, panel_depth;  // depth of this block of k; that of whole panels, which sets where each begins
   Start start;
 
   T* row(int64_t m) const { return c + (m - first) * ldc; }
@@ -431,7 +434,7 @@ struct ColumnsOfC {
                                             : tile_of<T, Tile, false>(static_cast<int>(rows), vectors);
       before = vectors;
       const int64_t width = vectors * kLanes, ldb = of_panel * kLanes;
-      const T* b = packed_b + panels.packed_at(p, of_panels);
+      const T* b = packed_b + panels.packed_at(p, panel_depth);
       const bool whole = !ends || cols - j >= width;
       if (start == Start::kAccumulate && p + 1 < panels.count)  // the next panel's sums are read first
         for (int64_t r = 0; r < rows; ++r)
@@ -557,9 +560,10 @@ void multiply(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered
       else if (lies_packed<T, Tile>(g.b, cols, panels)) of_b = static_cast<const T*>(g.b.data) + k0 * cols + n0;
       else pack_b<T>(g.b, k0, depth, n0, cols, panels, packed_b);
       const Start start = k0 > 0 || g.accumulate ? Start::kAccumulate : g.bias ? Start::kBias : Start::kZero;
-      const int64_t whole = packed_depth<Tile>(depth);
-      const ColumnsOfC<T, Tile> columns{
-          panels, cols, c_base, 0, ldc, direct_c, edge, bias, of_b, whole, packed.data ? packed.k : whole, start};
+      const int64_t block_depth = packed_depth<Tile>(depth);
+      const int64_t panel_depth = packed.data ? packed.k : block_depth;
+      const ColumnsOfC<T, Tile> columns{panels, cols, c_base, 0,           ldc,         direct_c,
+                                        edge,   bias, of_b,   block_depth, panel_depth, start};
       const StoredC<T> stored{g.c,      n0, cols, !direct_c && k0 == 0 && g.accumulate, !direct_c && k0 + depth >= g.k,
                               one_strip};
       if (gathered.a) multiply_gathered(*gathered.a, g.m, k0, depth, columns, stored, strip_a);

@@ -28,8 +28,8 @@ struct Stairs {
   int64_t first = 0;
 };
 
-// B[k, n] as products read it, packed once for several of them (pack_matrix), each of which uses its first rows and
-// columns, as many as its own B has, which has the same elements.
+// B[k, n], packed once by pack_matrix() for several products. A product uses its first g.k <= k rows and g.n <= n
+// columns; g.b must hold the same elements, since some products read that instead.
 template <class T>
 struct PackedMatrix {
   const T* data = nullptr;

@@ -156,55 +156,76 @@ TEST(Levels, MatrixProducts) {
   });
 }
 
+struct AttentionCase {
+  const char* name;
+  DType dtype;
+  int64_t window = 0;
+  bool documents = false;
+  double dropped = 0, cap = 0;
+  int64_t time = 100, heads = 2, kv_heads = 2;
+  int threads = 1;
+};
+
+// Results and gradients of causal attention.
+std::vector<double> attention_at(IsaLevel level, const AttentionCase& c) {
+  constexpr int64_t kDim = 24;
+  const Tensor qkv = random_tensor({2, c.time, (c.heads + 2 * c.kv_heads) * kDim}, 1, -1, 1, c.dtype),
+               dy = random_tensor({2, c.time, c.heads * kDim}, 2, -1, 1, c.dtype);
+  std::vector<int32_t> documents;
+  for (int32_t t = 0; t < 2 * c.time; ++t) documents.push_back(t / 27);
+  const std::vector<int64_t> samples{0, 1};
+  const Tensor y = Tensor::zeros(dy.shape(), c.dtype),
+               lse = Tensor::zeros({2, c.heads, c.time}, raw::statistics_type(qkv)),
+               dqkv = Tensor::zeros(qkv.shape(), c.dtype);
+  AttentionArgs a;
+  a.batch = 2, a.time = c.time, a.heads = c.heads, a.kv_heads = c.kv_heads, a.dim = kDim, a.scale = 0.2;
+  a.causal = true, a.dtype = c.dtype, a.window = c.window;
+  if (c.documents) a.documents = documents.data();
+  a.score_cap = c.cap;
+  a.drop_probability = c.dropped, a.seed = 3, a.samples = samples.data();
+  a.unpack(const_cast<void*>(qkv.read()), dqkv.write());
+  a.y = y.write(), a.dy = const_cast<void*>(dy.read()), a.lse = lse.write();
+  ThreadPool pool(c.threads);
+  kernels(level).attention(pool, a);
+  kernels(level).attention_backward(pool, a);
+  std::vector<double> out;
+  for (const Tensor& t : {y, lse, dqkv})
+    for (const double v : t.to_vector()) out.push_back(v);
+  return out;
+}
+
 // Causal attention, whose products leave out what is masked and whose softmax has its own exponential.
 TEST(Levels, Attention) {
-  struct Case {
-    const char* name;
-    DType dtype;
-    int64_t window;
-    bool documents;
-    double dropped;
-    double cap = 0;
-  };
-  for (const Case& c : {Case{"causal", DType::kFloat32, 0, false, 0}, Case{"window", DType::kFloat32, 13, false, 0},
-                        Case{"documents", DType::kFloat32, 0, true, 0}, Case{"dropout", DType::kFloat32, 0, false, 0.2},
-                        Case{"fp64", DType::kFloat64, 13, false, 0}, Case{"capped", DType::kFloat32, 13, false, 0, 1.5},
-                        Case{"bf16", DType::kBFloat16, 0, false, 0}}) {
+  for (const AttentionCase& c :
+       {AttentionCase{"causal", DType::kFloat32}, AttentionCase{"window", DType::kFloat32, 13},
+        AttentionCase{"documents", DType::kFloat32, 0, true}, AttentionCase{"dropout", DType::kFloat32, 0, false, 0.2},
+        AttentionCase{"fp64", DType::kFloat64, 13}, AttentionCase{"capped", DType::kFloat32, 13, false, 0, 1.5},
+        AttentionCase{"bf16", DType::kBFloat16}}) {
     SCOPED_TRACE(c.name);
-    constexpr int64_t kTime = 100, kHeads = 2, kDim = 24;
-    const Tensor qkv = random_tensor({2, kTime, 3 * kHeads * kDim}, 1, -1, 1, c.dtype),
-                 dy = random_tensor({2, kTime, kHeads * kDim}, 2, -1, 1, c.dtype);
-    std::vector<int32_t> documents;
-    for (int32_t t = 0; t < 2 * kTime; ++t) documents.push_back(t / 27);
-    const std::vector<int64_t> samples{0, 1};
-    const auto run = [&](IsaLevel level) {
-      const Tensor y = Tensor::zeros(dy.shape(), c.dtype),
-                   lse = Tensor::zeros({2, kHeads, kTime}, raw::statistics_type(qkv)),
-                   dqkv = Tensor::zeros(qkv.shape(), c.dtype);
-      AttentionArgs a;
-      a.batch = 2, a.time = kTime, a.heads = a.kv_heads = kHeads, a.dim = kDim, a.scale = 0.2, a.causal = true;
-      a.dtype = c.dtype, a.window = c.window;
-      if (c.documents) a.documents = documents.data();
-      a.score_cap = c.cap;
-      a.drop_probability = c.dropped, a.seed = 3, a.samples = samples.data();
-      a.unpack(const_cast<void*>(qkv.read()), dqkv.write());
-      a.y = y.write(), a.dy = const_cast<void*>(dy.read()), a.lse = lse.write();
-      ThreadPool pool(1);
-      kernels(level).attention(pool, a);
-      kernels(level).attention_backward(pool, a);
-      std::vector<double> out;
-      for (const Tensor& t : {y, lse, dqkv})
-        for (const double v : t.to_vector()) out.push_back(v);
-      return out;
-    };
-    const std::vector<double> generic = run(IsaLevel::kGeneric), fused = run(levels().back());
+    const std::vector<double> generic = attention_at(IsaLevel::kGeneric, c), fused = attention_at(levels().back(), c);
     for (const IsaLevel level : levels())
       if (level != IsaLevel::kGeneric) {
-        EXPECT_EQ(run(level), fused) << kernels(level).isa;
+        EXPECT_EQ(attention_at(level, c), fused) << kernels(level).isa;
       }
     for (size_t i = 0; i < fused.size(); ++i)
       ASSERT_NEAR(generic[i], fused[i], c.dtype == DType::kBFloat16 ? 0.05 : 1e-5) << "element " << i;
   }
+}
+
+// A window over all keys masks nothing. Under one, each block of queries packs its keys; without, a head packs all
+// once.
+TEST(Levels, AttentionHasTheSameBitsWhereKeysArePackedOnce) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64})
+    for (const int64_t time : {70, 129, 600})  // a last block of few rows; operands of several blocks
+      for (const IsaLevel level : levels()) {
+        AttentionCase c{"packed once", dtype};
+        c.time = time, c.heads = 6, c.kv_heads = 2;
+        const std::vector<double> once = attention_at(level, c);
+        c.threads = 3;  // items of one head of keys are split among threads
+        EXPECT_EQ(attention_at(level, c), once) << kernels(level).isa << ", " << to_text(dtype) << ", " << time;
+        c.window = time;
+        EXPECT_EQ(attention_at(level, c), once) << kernels(level).isa << ", " << to_text(dtype) << ", " << time;
+      }
 }
 
 // A query that sees keys with the scores 0 and x gives the second the weight e^x / (1 + e^x): with the bits of the

@@ -33,11 +33,11 @@ char* reserve(int protection) {
   return static_cast<char*>(p);
 }
 
-// A file in memory, of one page of a byte that makes NaN in every type.
+// A file in memory, of kPage bytes that are NaN in every type.
 int page_of_nan() {
   const int file = memfd_create("nan", MFD_CLOEXEC);
   const std::vector<char> page(kPage, '\xFF');
-  check(file >= 0 && write(file, page.data(), page.size()) == kPage, "the fake GPU's memory cannot be had");
+  check(file >= 0 && write(file, page.data(), page.size()) == kPage, "the fake GPU's memory cannot be mapped");
   return file;
 }
 
@@ -148,7 +148,8 @@ class FakeGpu final : public DeviceBackend {
     used_[index] += bytes;
     char* p = hidden_ + next_;
     segments_[p] = bytes;
-    // NaN: nothing reads what nobody wrote. A page that nobody writes takes no memory and no time.
+    // NaN, so that a read of what nobody wrote shows. Memory is taken only where something is written; all of kSpan are
+    // 32,768 mappings, half of what Linux allows a process.
     for (const int64_t end = next_ + bytes; next_ < end; next_ += kPage)  // an address never means other memory
       map(seen_ + next_, kPage, MAP_PRIVATE, nan_);
     return p;
@@ -201,9 +202,10 @@ class FakeGpu final : public DeviceBackend {
   FakeGpuLimits limits;
 
  private:
-  static void map(char* at, int64_t bytes, int kind, int file) {
-    void* p = mmap(at, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, kind | MAP_FIXED, file, 0);
-    check(p == at, "the fake GPU's memory cannot be had");
+  static void map(char* at, int64_t bytes, int flags, int file) {
+    if (bytes == 0) return;
+    void* p = mmap(at, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, flags | MAP_FIXED, file, 0);
+    check(p == at, "the fake GPU's memory cannot be mapped");
   }
 
   char *hidden_ = reserve(PROT_NONE), *seen_ = reserve(PROT_READ | PROT_WRITE);
