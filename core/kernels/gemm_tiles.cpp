@@ -1,7 +1,7 @@
 // Products of bf16 by instructions that multiply several k at once: AMX, or the dot products of AVX-512
 // (LOCKSTEP_DOTS). C is computed by blocks of up to kBlockRows x 32 elements, over blocks of k. B is packed as panels
 // of 32 columns, in words of two k, [words of k, 32]; for AMX rows of A are read in place where they are contiguous and
-// whole. Each 32 of k add the sum of two chains to an element (gemm_serial.cpp defines it, and computes the same bits
+// whole. Each 32 of k add the sum of two chains to an element (gemm_tile.h defines it, and computes the same bits
 // without these instructions). Compiled for the levels amx and avx512_bf16, and for tests with emulated tiles.
 #include "core/kernels/gemm_serial.h"
 #include "core/kernels/simd.h"
