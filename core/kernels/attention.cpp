@@ -3,23 +3,19 @@
 // (2022). A head of a sample is one task, in the backward pass a head of keys with the heads of queries that share it:
 // sums over query blocks run in order, whatever the threads.
 #include <limits>
-#include <type_traits>
 
 #include "core/kernels/attention_dropout.h"
 #include "core/kernels/gemm_serial.h"
+#include "core/kernels/row_lanes.h"
 #include "core/kernels/score_cap.h"
-#include "core/kernels/simd.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
 constexpr int64_t kQueries = 64;  // rows of scores held at once
-constexpr int64_t kLanes = 16;    // of sums along rows
 
-// A row of scores is followed by room up to whole lanes.
-int64_t whole_lanes(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
-// Elements from one row to the next: an odd number of lanes, so that rows do not share sets of a cache where products
-// read them across.
+// Elements from one row of scores to the next: whole lanes, of which an odd number keeps rows from sharing sets of a
+// cache where products read them across. In bf16 products read a copy.
 int64_t row_of_scores(const AttentionArgs& a, int64_t keys) {
   return a.dtype == DType::kBFloat16 ? whole_lanes(keys) : whole_lanes(keys) | kLanes;
 }
@@ -92,8 +88,8 @@ int64_t packed_room(const AttentionArgs& a) {
   const int64_t across = packed_size<T>(a.dim, a.key_time()), along = packed_size<T>(a.key_time(), a.dim);
   return across > along ? across : along;
 }
-// Those that queries of the sample see: `across`, their transpose, as B of products whose columns are keys; else as B
-// of products with scores.
+// The keys or values that queries of the sample see, packed as B of products: across, [dim, keys], for those that give
+// scores; else [keys, dim], for those that scores are multiplied by.
 template <class T>
 PackedMatrix<T> packed_keys(const AttentionArgs& a, int64_t sample, const Matrix& keys, bool across, T* out) {
   if (!packs_keys<T>(a)) return {};
@@ -129,137 +125,6 @@ Matrix operand(const AttentionArgs& a, T* scores, int64_t rows, int64_t ld, void
   if (a.dtype != DType::kBFloat16) return dense(scores, ld);
   store_run<T>(low, a.dtype, 0, 1, rows * ld, scores);
   return {low, a.dtype, ld, 1, 0};
-}
-
-constexpr auto kAdd = [](auto x, auto y) { return x + y; };
-constexpr auto kLarger = [](auto x, auto y) { return y > x ? y : x; };
-
-// The elements of a vector in a fixed tree: i with i + n/2, and so on.
-template <class T, class V, class Join>
-T fold_vector(V v, const Join& join) {
-  constexpr int n = sizeof(V) / sizeof(T);
-  if constexpr (n == 16)
-    return fold_vector<T>(join(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
-                               __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15)),
-                          join);
-  else if constexpr (n == 8)
-    return fold_vector<T>(join(__builtin_shufflevector(v, v, 0, 1, 2, 3), __builtin_shufflevector(v, v, 4, 5, 6, 7)),
-                          join);
-  else if constexpr (n == 4) {
-    const V pairs = join(v, __builtin_shufflevector(v, v, 2, 3, 2, 3));
-    return join(T(pairs[0]), T(pairs[1]));
-  } else {
-    return join(T(v[0]), T(v[1]));
-  }
-}
-
-// kLanes numbers of a row, in vectors of this level.
-template <class T>
-struct LaneVectors {
-  using V = typename Simd<T>::V;
-  static constexpr int kEach = Simd<T>::kLanes, kParts = kLanes / kEach;
-  V part[kParts];
-
-  static LaneVectors load(const T* p) {
-    LaneVectors out;
-#pragma GCC unroll 8
-    for (int i = 0; i < kParts; ++i) out.part[i] = Simd<T>::load(p + i * kEach);
-    return out;
-  }
-  static LaneVectors all(T x) {
-    LaneVectors out;
-#pragma GCC unroll 8
-    for (int i = 0; i < kParts; ++i) out.part[i] = Simd<T>::all(x);
-    return out;
-  }
-  void store(T* p) const {
-#pragma GCC unroll 8
-    for (int i = 0; i < kParts; ++i) Simd<T>::store(p + i * kEach, part[i]);
-  }
-  // All lanes in a fixed tree: i with i + 8, with i + 4, with i + 2 and with i + 1.
-  template <class Join>
-  T folded(const Join& with) const {
-    LaneVectors left = *this;
-#pragma GCC unroll 4
-    for (int half = kParts / 2; half > 0; half /= 2)
-#pragma GCC unroll 4
-      for (int i = 0; i < half; ++i) left.part[i] = with(left.part[i], left.part[i + half]);
-    return fold_vector<T>(left.part[0], with);
-  }
-  template <class F>
-  void apply(const F& f) {
-#pragma GCC unroll 8
-    for (int i = 0; i < kParts; ++i) part[i] = f(part[i]);
-  }
-  template <class Join>
-  void join(const Join& with, const LaneVectors& other) {
-#pragma GCC unroll 8
-    for (int i = 0; i < kParts; ++i) part[i] = with(part[i], other.part[i]);
-  }
-};
-
-// exp_of(x) of core/kernels/math.h for x <= 0 or NaN, with its bits (levels_test): 2^n is one factor there, and nothing
-// saturates.
-inline typename Simd<float>::V exp_of_negative(typename Simd<float>::V x) {
-  using S = Simd<float>;
-  typedef int32_t Bits __attribute__((vector_size(sizeof(S::V))));
-  const auto least = S::all(-87.33654f), magic = S::all(12582912.0f);
-  const auto clamped = x < least ? least : x;
-  const auto t = S::mul_add(clamped, S::all(1.44269504088896341f), magic);
-  const auto n = t - magic;
-  auto r = S::mul_add(n, S::all(-0.693145752f), clamped);
-  r = S::mul_add(n, S::all(-1.42860677e-6f), r);
-  auto p = S::all(1.9875691500e-4f);
-  p = S::mul_add(p, r, S::all(1.3981999507e-3f));
-  p = S::mul_add(p, r, S::all(8.3334519073e-3f));
-  p = S::mul_add(p, r, S::all(4.1665795894e-2f));
-  p = S::mul_add(p, r, S::all(1.6666665459e-1f));
-  p = S::mul_add(p, r, S::all(5.0000001201e-1f));
-  const auto e = S::mul_add(p, r * r, r) + S::all(1.0f);
-  const auto power = reinterpret_cast<typename S::V>((reinterpret_cast<Bits>(t) + (127 - 0x4B400000)) << 23);
-  return x < least ? S::all(0) : e * power;  // of NaN, e is NaN
-}
-inline typename Simd<double>::V exp_of_negative(typename Simd<double>::V x) {
-  for (int i = 0; i < Simd<double>::kLanes; ++i) x[i] = exp_of(x[i]);
-  return x;
-}
-
-// s[from .. whole_lanes(from)) = x, in one pass.
-template <class T>
-void fill_lanes(T* s, int64_t from, T x) {
-  using Bits = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
-  typedef Bits Vector __attribute__((vector_size(sizeof(T) * Simd<T>::kLanes), aligned(sizeof(T)), may_alias));
-  static constexpr Bits kKept[2 * kLanes] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
-  const int64_t rest = from % kLanes;
-  if (rest == 0) return;
-  T* const last = s + from - rest;
-  const Bits* const kept = kKept + kLanes - rest;
-  const auto other = reinterpret_cast<Vector>(Simd<T>::all(x));
-#pragma GCC unroll 8
-  for (int i = 0; i < kLanes; i += Simd<T>::kLanes) {
-    const auto mask = *reinterpret_cast<const Vector*>(kept + i);
-    auto* const at = reinterpret_cast<Vector*>(last + i);
-    *at = (*at & mask) | (other & ~mask);
-  }
-}
-
-// The sum of x[i] * y[i], each rounded twice, in 16 lanes.
-template <class T>
-T sum_of_products(int64_t n, const T* x, const T* y) {
-  auto lanes = LaneVectors<T>::all(T(0));
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    auto product = LaneVectors<T>::load(x + i);
-    product.join([](auto a, auto b) { return a * b; }, LaneVectors<T>::load(y + i));
-    lanes.join(kAdd, product);
-  }
-  if (i < n) {
-    T of[kLanes];
-    lanes.store(of);
-    for (int l = 0; i + l < n; ++l) of[l] = of[l] + x[i + l] * y[i + l];
-    lanes = LaneVectors<T>::load(of);
-  }
-  return lanes.folded(kAdd);
 }
 
 // The factors of keys [first, end) for one query, into factors[0 .. end - first). Many numbers are drawn at once, so
@@ -432,6 +297,7 @@ void backward_row(const AttentionArgs& a, const Head<T>& h, int64_t item, const 
       if (!a.in_document(sample, query, k0 + i)) s[i] = d[i] = T(0);
 }
 
+// Sets the gradients of all keys of a head.
 template <class T>
 void set_to_zero(const AttentionArgs& a, const Matrix& rows) {
   for (int64_t t = 0; t < a.key_time(); ++t)

@@ -221,7 +221,7 @@ TEST(Levels, AttentionHasTheSameBitsWhereKeysArePackedOnce) {
         AttentionCase c{"packed once", dtype};
         c.time = time, c.heads = 6, c.kv_heads = 2;
         const std::vector<double> once = attention_at(level, c);
-        c.threads = 3;  // items of one head of keys are split among threads
+        c.threads = 3;  // heads that share keys are split among them
         EXPECT_EQ(attention_at(level, c), once) << kernels(level).isa << ", " << to_text(dtype) << ", " << time;
         c.window = time;
         EXPECT_EQ(attention_at(level, c), once) << kernels(level).isa << ", " << to_text(dtype) << ", " << time;
