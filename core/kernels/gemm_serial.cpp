@@ -14,9 +14,10 @@ namespace {
 
 constexpr int64_t kDepth = 384, kWide = 528;  // 528 columns are whole tiles at every level
 
-// One of A and B may be gathered; else rows may need a part alone, and B may be packed before.
+// How operands are given other than as matrices in memory: one of A and B gathered; else rows that need a part alone,
+// and B packed before.
 template <class T>
-struct Gathered {
+struct GivenOperands {
   const GatheredMatrix<T>*a = nullptr, *b = nullptr;
   Stairs stairs = {};
   PackedMatrix<T> packed = {};
@@ -156,8 +157,8 @@ struct BlockExtents {
 };
 
 template <class T, class Tile>
-void multiply(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered = {}) {
-  const PackedMatrix<T>& packed = gathered.packed;
+void multiply(Parallel& parallel, const GemmArgs& g, const GivenOperands<T>& given = {}) {
+  const PackedMatrix<T>& packed = given.packed;
   const bool direct_c = g.c.dtype == kTypeOf<T>;
   const BlockExtents block(g);
   const Panels<Tile> widest(block.wide);
@@ -187,7 +188,7 @@ void multiply(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered
       const int64_t depth = g.k - k0 < block.depth ? g.k - k0 : block.depth;
       const T* of_b = packed_b;
       if (packed.data) of_b = packed.data + panels.packed_at(n0 / Tile::kCols, packed.k) + k0 * Tile::kCols;
-      else if (gathered.b) pack_gathered<T>(*gathered.b, k0, depth, n0, cols, panels, packed_b);
+      else if (given.b) pack_gathered<T>(*given.b, k0, depth, n0, cols, panels, packed_b);
       else if (lies_packed<T, Tile>(g.b, cols, panels)) of_b = static_cast<const T*>(g.b.data) + k0 * cols + n0;
       else pack_b<T>(g.b, k0, depth, n0, cols, panels, packed_b);
       const Start start = k0 > 0 || g.accumulate ? Start::kAccumulate : g.bias ? Start::kBias : Start::kZero;
@@ -197,8 +198,8 @@ void multiply(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered
                                         edge,   bias, of_b,   block_depth, panel_depth, start};
       const StoredC<T> stored{g.c,      n0, cols, !direct_c && k0 == 0 && g.accumulate, !direct_c && k0 + depth >= g.k,
                               one_strip};
-      if (gathered.a) multiply_gathered(*gathered.a, g.m, k0, depth, columns, stored, strip_a);
-      else multiply_matrix(g.a, g.m, k0, depth, columns, stored, gathered.stairs, strip_a);
+      if (given.a) multiply_gathered(*given.a, g.m, k0, depth, columns, stored, strip_a);
+      else multiply_matrix(g.a, g.m, k0, depth, columns, stored, given.stairs, strip_a);
       if (g.k == 0) break;
     }
   }
@@ -215,9 +216,9 @@ auto with_tile(int64_t n, const Use& use) {
 }
 
 template <class T>
-void multiply_by_chains(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered = {}) {
-  with_tile<T>(gathered.packed.data ? gathered.packed.n : g.n,
-               [&](auto tile) { multiply<T, decltype(tile)>(parallel, g, gathered); });
+void multiply_by_chains(Parallel& parallel, const GemmArgs& g, const GivenOperands<T>& given = {}) {
+  with_tile<T>(given.packed.data ? given.packed.n : g.n,
+               [&](auto tile) { multiply<T, decltype(tile)>(parallel, g, given); });
 }
 
 }  // namespace
