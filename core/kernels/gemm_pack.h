@@ -110,10 +110,10 @@ void pack_columns(const BlockOfB& from, int64_t depth, int64_t j0, int64_t cols,
   int64_t k = 0;
   for (; b.row_stride == 1 && k + L <= depth; k += L) {
     typename S::V v[L];
-    if (b.dtype == kStored<T, Tile> && cols == L) {
+    if (b.dtype == kStored<T, Tile>) {
       const auto* p = static_cast<const Stored<T, Tile>*>(b.data) + from.at(k, j0);
 #pragma GCC unroll 16
-      for (int64_t j = 0; j < L; ++j) v[j] = S::load(p + j * b.col_stride);
+      for (int64_t j = 0; j < L; ++j) v[j] = j < cols ? S::load(p + j * b.col_stride) : S::all(T(0));
     } else {
       alignas(64) T converted[L * L] = {};
       for (int64_t j = 0; j < cols; ++j) load_run<T>(b.data, b.dtype, from.at(k, j0 + j), 1, L, converted + j * L);
@@ -156,28 +156,27 @@ bool lies_packed(const Matrix& b, int64_t cols, const Panels<Tile>& panels) {
          b.row_stride == cols;
 }
 
-// In a packed tile of A each k takes room for so many rows: whole vectors, so that converted ones are copied in whole.
-template <class T, class Tile>
-constexpr int64_t kPackedRows = (Tile::kRows + 32 / sizeof(T) - 1) / (32 / sizeof(T)) * (32 / sizeof(T));
 // Rows are converted or packed several tiles at a time: one tile's few rows would be short runs of memory.
 template <class Tile>
-constexpr int64_t kStripRows = 8 * Tile::kRows;
+constexpr int64_t kStripRows = (Tile::kRows > 8 ? 4 : 8) * Tile::kRows;
 
 // Whether columns of A are read where they lie: by one panel of B once, as packing them would; by a few, if those of a
 // tile stay in the first-level cache. For each k these lie in at most two lines; at a distance that is a multiple of
 // 256 bytes they would share a quarter of the cache's sets or less.
-template <class T>
+template <class T, class Tile>
 bool reads_columns_in_place(const Matrix& a, int64_t depth, int64_t panels) {
   constexpr int64_t kCache = 16 << 10, kLine = 64, kDeepest = 64;  // bytes; k
+  constexpr int64_t kFew = 9 / Tile::kVectors;
   if (a.dtype != kTypeOf<T> || a.row_stride != 1 || a.col_stride == 1) return false;
   const int64_t apart = a.col_stride * size_of(a.dtype);
-  return panels == 1 || (panels <= 3 && (depth * apart <= kCache || (apart % (4 * kLine) != 0 && depth <= kDeepest)));
+  return panels == 1 ||
+         (panels <= kFew && (depth * apart <= kCache || (apart % (4 * kLine) != 0 && depth <= kDeepest)));
 }
 
 // `rows` rows of A, at most a strip: in place, or in `out`. `panels`: of B, by which they are multiplied.
 template <class T, class Tile>
 Strip<T> strip_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int64_t rows, int64_t panels, T* out) {
-  constexpr int64_t H = Tile::kRows, S = kStripRows<Tile>, P = kPackedRows<T, Tile>;
+  constexpr int64_t H = Tile::kRows, S = kStripRows<Tile>, P = packed_rows<T>(H);
   const int64_t at = m0 * a.row_stride + k0 * a.col_stride, packed = packed_depth<Tile>(depth);
   if (a.col_stride == 1) {
     if (a.dtype == kTypeOf<T>) return {{static_cast<const T*>(a.data) + at, a.row_stride, false}, H * a.row_stride};
@@ -187,7 +186,7 @@ Strip<T> strip_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int6
     }
     return {{out, packed, false}, H * packed};
   }
-  if (!Tile::kPairs && reads_columns_in_place<T>(a, depth, panels))
+  if (!Tile::kPairs && reads_columns_in_place<T, Tile>(a, depth, panels))
     return {{static_cast<const T*>(a.data) + at, a.col_stride, true}, H};
   const int64_t tile = P * packed;
   if (a.row_stride == 1) {

@@ -12,7 +12,7 @@
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
-constexpr int64_t kDepth = 384, kWide = 528;  // 528 columns are whole tiles at every level
+constexpr int64_t kDepth = 384, kWide = 528;
 
 // How operands are given other than as matrices in memory: one of A and B gathered; else rows that need a part alone,
 // and B packed before.
@@ -148,10 +148,10 @@ void multiply_gathered(const GatheredMatrix<T>& a, int64_t m, int64_t k0, int64_
 
 // The extents of blocks: as even as they can be.
 struct BlockExtents {
-  explicit BlockExtents(const GemmArgs& g) {
+  BlockExtents(const GemmArgs& g, int64_t cols) {
     const int64_t blocks_k = (g.k + kDepth - 1) / kDepth, blocks_n = (g.n + kWide - 1) / kWide;
     depth = blocks_k > 1 ? ((g.k + blocks_k - 1) / blocks_k + 31) / 32 * 32 : g.k;
-    wide = blocks_n > 1 ? ((g.n + blocks_n - 1) / blocks_n + 47) / 48 * 48 : g.n;
+    wide = blocks_n > 1 ? ((g.n + blocks_n - 1) / blocks_n + cols - 1) / cols * cols : g.n;
   }
   int64_t depth, wide;
 };
@@ -160,13 +160,14 @@ template <class T, class Tile>
 void multiply(Parallel& parallel, const GemmArgs& g, const GivenOperands<T>& given = {}) {
   const PackedMatrix<T>& packed = given.packed;
   const bool direct_c = g.c.dtype == kTypeOf<T>;
-  const BlockExtents block(g);
+  const BlockExtents block(g, Tile::kCols);
   const Panels<Tile> widest(block.wide);
   // Where C is stored in another type, its sums live in scratch: of one strip of rows, or with several blocks of k of
   // all until the last one.
   const bool one_strip = !direct_c && g.k <= block.depth;
   const int64_t sums = direct_c ? 0 : (one_strip ? kStripRows<Tile> : g.m) * widest.cols,
-                of_strip = kStripRows<Tile> / Tile::kRows * kPackedRows<T, Tile> * packed_depth<Tile>(block.depth),
+                of_strip =
+                    kStripRows<Tile> / Tile::kRows * packed_rows<T>(Tile::kRows) * packed_depth<Tile>(block.depth),
                 of_edge = Tile::kRows * Tile::kCols;
   T* strip_a = static_cast<T*>(
       parallel.scratch(0, (of_strip + of_edge + widest.cols + sums) * static_cast<int64_t>(sizeof(T)) + 64));
@@ -205,19 +206,20 @@ void multiply(Parallel& parallel, const GemmArgs& g, const GivenOperands<T>& giv
   }
 }
 
-// Calls use(a tile) with the tile for products by chains into n columns.
+// Calls use(a tile) with the tile for products by chains into n columns. A tile that reads rows of A has fewer of them
+// and is wider where there are columns for it.
 template <class T, class Use>
-auto with_tile(int64_t n, const Use& use) {
+auto with_tile(bool reads_rows, int64_t n, const Use& use) {
   using S = Simd<T>;
-  // Few columns make two-vector panels: then a higher tile keeps as many sums in registers.
-  if constexpr (S::kVectors == 3 && std::is_same_v<T, float>)
-    if (n <= 4 * S::kLanes) return use(Tile<T, 14, 2, Sums::kChain>());
+  if constexpr (S::kRowsToRead != S::kRows)
+    if (reads_rows && n > 4 * S::kLanes) return use(Tile<T, S::kRowsToRead, S::kVectorsToRead, Sums::kChain>());
   return use(Tile<T, S::kRows, S::kVectors, Sums::kChain>());
 }
 
 template <class T>
 void multiply_by_chains(Parallel& parallel, const GemmArgs& g, const GivenOperands<T>& given = {}) {
-  with_tile<T>(given.packed.data ? given.packed.n : g.n,
+  const bool reads_rows = given.a || g.a.col_stride == 1;
+  with_tile<T>(reads_rows, given.packed.data ? given.packed.n : g.n,
                [&](auto tile) { multiply<T, decltype(tile)>(parallel, g, given); });
 }
 
@@ -245,11 +247,11 @@ void gemm_serial<double>(Parallel& parallel, const GemmArgs& g, const Stairs& st
 
 template <class T>
 int64_t packed_size(int64_t k, int64_t n) {
-  return with_tile<T>(n, [&](auto tile) { return Panels<decltype(tile)>::whole(n).packed_size(k); });
+  return with_tile<T>(true, n, [&](auto tile) { return Panels<decltype(tile)>::whole(n).packed_size(k); });
 }
 template <class T>
 PackedMatrix<T> pack_matrix(const Matrix& b, int64_t k, int64_t n, T* out) {
-  with_tile<T>(n, [&](auto tile) { pack_b<T>(b, 0, k, 0, n, Panels<decltype(tile)>::whole(n), out); });
+  with_tile<T>(true, n, [&](auto tile) { pack_b<T>(b, 0, k, 0, n, Panels<decltype(tile)>::whole(n), out); });
   return {out, k, n};
 }
 template int64_t packed_size<float>(int64_t, int64_t);

@@ -24,7 +24,15 @@ template <class T, int H, int V, Sums S>
 struct Tile {
   static constexpr int kRows = H, kVectors = V, kLanes = Simd<T>::kLanes, kCols = V * kLanes;
   static constexpr bool kPairs = S == Sums::kPairs;
+  static_assert(!kPairs || H <= 8);  // tiles of fewer rows are packed for as many
 };
+
+// In a packed tile of A each k takes room for so many rows: whole vectors, so that converted ones are copied in whole.
+template <class T>
+constexpr int64_t packed_rows(int rows) {
+  constexpr int64_t kWhole = 32 / sizeof(T);
+  return (rows + kWhole - 1) / kWhole * kWhole;
+}
 
 // The depth to which operands are packed: with pairs, a block that is not whole has a zero in both of its chains.
 template <class Tile>
@@ -34,6 +42,10 @@ int64_t packed_depth(int64_t depth) {
   return depth - rest + (rest + 3 < kPairBlock ? (rest + 3) / 2 * 2 : kPairBlock);
 }
 
+// Rows of A of which this many are broadcast by an instruction of their own where multiply-adds read factors (simd.h):
+// if all were operands in memory, there would be one more load than two a cycle allow.
+constexpr int kBroadcastRows = 3;
+
 // C[M, N vectors], one tile. Rows of A come as the pointer and stride of a RowsOfA: as that struct they would be passed
 // in memory, and loading it waits for the stores that wrote it. B [depth, N vectors] is of a panel whose rows are `ldb`
 // apart.
@@ -42,6 +54,7 @@ void multiply_tile(int64_t depth, const T* a, int64_t stride, const T* b, int64_
                    const T* bias) {
   using S = Simd<T>;
   constexpr int L = S::kLanes;
+  constexpr bool kReads = kPacked && S::kReadsFactor;
   // Three rows are reached from one pointer, as the addressing of x86 allows.
   T *c0 = c, *c1 = c + 3 * ldc, *c2 = c + 6 * ldc, *c3 = c + 9 * ldc, *c4 = c + 12 * ldc;
   const auto row = [&](int i) { return (i < 3 ? c0 : i < 6 ? c1 : i < 9 ? c2 : i < 12 ? c3 : c4) + i % 3 * ldc; };
@@ -66,9 +79,20 @@ void multiply_tile(int64_t depth, const T* a, int64_t stride, const T* b, int64_
 #pragma GCC unroll 16
     for (int i = 0; i < M; ++i) {
       const T* p = i < 3 ? p0 : i < 6 ? p1 : i < 9 ? p2 : i < 12 ? p3 : p4;
-      const typename S::V av = S::all(kPacked ? p0[k * stride + i] : p[i % 3 * stride + k]);
+      if constexpr (kReads) {
+        if (i >= kBroadcastRows) {
+#pragma GCC unroll 4
+          for (int j = 0; j < N; ++j) acc[i][j] = S::add_product_of(p0[i], bv[j], acc[i][j]);
+          continue;
+        }
+      }
+      const typename S::V av = S::all(kReads ? p0[i] : kPacked ? p0[k * stride + i] : p[i % 3 * stride + k]);
 #pragma GCC unroll 4
       for (int j = 0; j < N; ++j) acc[i][j] = S::add_product(av, bv[j], acc[i][j]);
+    }
+    if (kReads) {
+      p0 += stride;
+      asm("" : "+r"(p0));  // else the compiler keeps a pointer to each row of each k
     }
   };
   int64_t k = 0;
@@ -90,31 +114,47 @@ void multiply_tile_by_pairs(int64_t depth, const T* a, int64_t stride, const T* 
                             Start start, const T* bias) {
   using S = Simd<T>;
   constexpr int L = S::kLanes;
-  const T *p0 = a, *p1 = p0 + 3 * stride, *p2 = p0 + 6 * stride;
-  typename S::V sums[2][M][N];  // over the even k and over the odd ones
-  const auto step = [&](int64_t k, int half) {
-    typename S::V bv[N];
-#pragma GCC unroll 4
-    for (int j = 0; j < N; ++j) bv[j] = S::load(b + k * ldb + j * L);
-#pragma GCC unroll 16
-    for (int i = 0; i < M; ++i) {
-      const T* p = i < 3 ? p0 : i < 6 ? p1 : p2;
-      const typename S::V av = S::all(kPacked ? p0[k * stride + i] : p[i % 3 * stride + k]);
-#pragma GCC unroll 4
-      for (int j = 0; j < N; ++j) sums[half][i][j] = S::mul_add_exact(av, bv[j], sums[half][i][j]);
-    }
-  };
+  ldb = N * L;  // always so, as these use whole panels; known here
+  if (kPacked) stride = packed_rows<T>(M);
+  constexpr int kAtOnce = S::kManyRegisters ? 2 : 1;  // chains
+  typename S::V sums[2][M][N];                        // over the even k and over the odd ones
   for (int64_t k0 = 0; k0 == 0 || k0 < depth; k0 += kPairBlock) {
     const int64_t end = depth - k0 < kPairBlock ? depth : k0 + kPairBlock;
 #pragma GCC unroll 16
     for (int i = 0; i < M; ++i)
 #pragma GCC unroll 4
       for (int j = 0; j < N; ++j) sums[0][i][j] = sums[1][i][j] = S::all(T(0));
-    if constexpr (S::kManyRegisters) {
-      for (int64_t k = k0; k < end; k += 2) step(k, 0), step(k + 1, 1);
-    } else {
-      for (int64_t k = k0; k < end; k += 2) step(k, 0);
-      for (int64_t k = k0 + 1; k < end; k += 2) step(k, 1);
+#pragma GCC unroll 2
+    for (int first = 0; first < 2; first += kAtOnce) {
+      const T *p0 = a + (k0 + first) * (kPacked ? stride : 1), *p1 = p0 + 3 * stride, *p2 = p0 + 6 * stride,
+              *q = b + (k0 + first) * ldb;
+      for (int64_t k = k0; k < end; k += 2) {
+#pragma GCC unroll 2
+        for (int x = 0; x < kAtOnce; ++x) {
+          typename S::V bv[N];
+#pragma GCC unroll 4
+          for (int j = 0; j < N; ++j) bv[j] = S::load(q + x * ldb + j * L);
+#pragma GCC unroll 16
+          for (int i = 0; i < M; ++i) {
+            const T* p = kPacked ? p0 + x * stride + i : (i < 3 ? p0 : i < 6 ? p1 : p2) + i % 3 * stride + x;
+            if constexpr (S::kReadsFactor) {
+              if (kPacked ? i >= kBroadcastRows : i % 3 == 0) {  // addressed by one register
+#pragma GCC unroll 4
+                for (int j = 0; j < N; ++j) sums[first + x][i][j] = S::add_product_of(*p, bv[j], sums[first + x][i][j]);
+                continue;
+              }
+            }
+            const typename S::V av = S::all(*p);
+#pragma GCC unroll 4
+            for (int j = 0; j < N; ++j) sums[first + x][i][j] = S::mul_add_exact(av, bv[j], sums[first + x][i][j]);
+          }
+        }
+        q += 2 * ldb;
+        p0 += kPacked ? 2 * stride : 2, p1 += 2, p2 += 2;
+        asm("" : "+r"(q), "+r"(p0));  // else the compiler addresses each by several registers
+        if (!kPacked && M > 3) asm("" : "+r"(p1));
+        if (!kPacked && M > 6) asm("" : "+r"(p2));
+      }
     }
     const Start from = k0 > 0 ? Start::kAccumulate : start;
 #pragma GCC unroll 16

@@ -20,8 +20,10 @@ struct Simd;
 template <>
 struct Simd<float> {
   using V = __m512;
-  static constexpr int kLanes = 16, kRows = 8, kVectors = 3;  // 24 accumulators of 32 registers
-  static constexpr int kPairRows = 7, kPairVectors = 2;       // of either chain
+  static constexpr int kLanes = 16, kRows = 14, kVectors = 2;  // 28 accumulators of 32 registers
+  static constexpr int kRowsToRead = 8, kVectorsToRead = 3;
+  static constexpr int kPairRows = 7, kPairVectors = 2;  // of either chain
+  static constexpr bool kReadsFactor = true;
   static constexpr bool kManyRegisters = true;
   static V load(const float* p) { return _mm512_loadu_ps(p); }
   static V load(const uint16_t* p) {
@@ -36,6 +38,11 @@ struct Simd<float> {
     asm("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
     return c;
   }
+  // The same of all(a), which the instruction reads from memory.
+  static V add_product_of(const float& a, V b, V c) {
+    asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c) : "v"(b), "m"(a));
+    return c;
+  }
   static V add(V a, V b) { return _mm512_add_ps(a, b); }
   static V mul_add_exact(V a, V b, V c) { return add_product(a, b, c); }
 };
@@ -43,6 +50,8 @@ template <>
 struct Simd<double> {
   using V = __m512d;
   static constexpr int kLanes = 8, kRows = 4, kVectors = 2;
+  static constexpr int kRowsToRead = kRows, kVectorsToRead = kVectors;
+  static constexpr bool kReadsFactor = false;
   static constexpr bool kManyRegisters = false;
   static V load(const double* p) { return _mm512_loadu_pd(p); }
   static void store(double* p, V v) { _mm512_storeu_pd(p, v); }
@@ -57,7 +66,9 @@ template <>
 struct Simd<float> {
   using V = __m256;
   static constexpr int kLanes = 8, kRows = 6, kVectors = 2;  // 12 accumulators of 16 registers
+  static constexpr int kRowsToRead = kRows, kVectorsToRead = kVectors;
   static constexpr int kPairRows = 6, kPairVectors = 2;
+  static constexpr bool kReadsFactor = false;
   static constexpr bool kManyRegisters = false;
   static V load(const float* p) { return _mm256_loadu_ps(p); }
   static V load(const uint16_t* p) {
@@ -78,6 +89,8 @@ template <>
 struct Simd<double> {
   using V = __m256d;
   static constexpr int kLanes = 4, kRows = 4, kVectors = 2;
+  static constexpr int kRowsToRead = kRows, kVectorsToRead = kVectors;
+  static constexpr bool kReadsFactor = false;
   static constexpr bool kManyRegisters = false;
   static V load(const double* p) { return _mm256_loadu_pd(p); }
   static void store(double* p, V v) { _mm256_storeu_pd(p, v); }
@@ -92,7 +105,9 @@ template <>
 struct Simd<float> {
   using V = __m128;
   static constexpr int kLanes = 4, kRows = 4, kVectors = 2;
+  static constexpr int kRowsToRead = kRows, kVectorsToRead = kVectors;
   static constexpr int kPairRows = 4, kPairVectors = 2;
+  static constexpr bool kReadsFactor = false;
   static constexpr bool kManyRegisters = false;
   static V load(const float* p) { return _mm_loadu_ps(p); }
   static V load(const uint16_t* p) {
@@ -116,6 +131,8 @@ template <>
 struct Simd<double> {
   using V = __m128d;
   static constexpr int kLanes = 2, kRows = 4, kVectors = 2;
+  static constexpr int kRowsToRead = kRows, kVectorsToRead = kVectors;
+  static constexpr bool kReadsFactor = false;
   static constexpr bool kManyRegisters = false;
   static V load(const double* p) { return _mm_loadu_pd(p); }
   static void store(double* p, V v) { _mm_storeu_pd(p, v); }
