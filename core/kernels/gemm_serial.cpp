@@ -218,7 +218,7 @@ auto with_tile(bool reads_rows, int64_t n, const Use& use) {
 
 template <class T>
 void multiply_by_chains(Parallel& parallel, const GemmArgs& g, const GivenOperands<T>& given = {}) {
-  const bool reads_rows = given.a || g.a.col_stride == 1;
+  const bool reads_rows = given.a || given.packed.data || g.a.col_stride == 1;  // what was packed, was for rows
   with_tile<T>(reads_rows, given.packed.data ? given.packed.n : g.n,
                [&](auto tile) { multiply<T, decltype(tile)>(parallel, g, given); });
 }
