@@ -200,10 +200,13 @@ struct AttentionArgs {
     const int64_t position = query + start(sample);
     return window > 0 && position >= window ? position - window + 1 : 0;
   }
-  // The end of the keys that it sees.
+  // The end of the keys that it sees; of those that any query of the sample sees.
   constexpr int64_t end_key(int64_t sample, int64_t query) const {
-    const int64_t next = query + start(sample) + 1, end = causal && next < key_time() ? next : key_time();
-    return lengths && lengths[sample] < end ? lengths[sample] : end;
+    const int64_t next = query + start(sample) + 1, end = end_of_keys(sample);
+    return causal && next < end ? next : end;
+  }
+  constexpr int64_t end_of_keys(int64_t sample) const {
+    return lengths && lengths[sample] < key_time() ? lengths[sample] : key_time();
   }
   // Whether it sees this key, of those from first_key() to end_key().
   constexpr bool in_document(int64_t sample, int64_t query, int64_t key) const {

@@ -156,6 +156,15 @@ void cap_scores(const ScoreCap<T>& cap, int64_t n, T* s) {
   for (int64_t i = 0; i < n; ++i) s[i] = cap(s[i]);
 }
 
+// Which of a block's keys each of its rows sees: those from `before` on up to `seen`.
+inline void find_seen(const AttentionArgs& a, int64_t sample, const QueryBlock& block, int64_t* before, int64_t* seen) {
+  const int64_t first = block.q0 + a.start(sample), end = a.end_of_keys(sample);
+  for (int64_t r = 0; r < block.rows; ++r) {
+    before[r] = (a.window > 0 ? a.first_key(sample, block.q0 + r) : 0) - block.k0;
+    seen[r] = (a.causal && first + r + 1 < end ? first + r + 1 : end) - block.k0;
+  }
+}
+
 // Turns a block's scores into probabilities, of dropped keys 0 and of the others times their factor; `lse`: of its
 // rows. In passes over all rows, so that what a row waits for is done meanwhile. `room`: for one row.
 template <class T>
@@ -163,11 +172,11 @@ void softmax(const AttentionArgs& a, int64_t item, const QueryBlock& block, T* s
   const auto [q0, rows, k0, keys, ld] = block;
   const T scale = scale_of_scores<T>(a);
   const int64_t sample = item / a.heads;
-  T max[kQueries], sum[kQueries];
+  T max[kQueries], sum[kQueries], inverse[kQueries];
   int64_t before[kQueries], seen[kQueries];
-  for (int64_t r = 0; r < rows; ++r) {
+  find_seen(a, sample, block, before, seen);
+  const auto largest = [&](int64_t r) {
     T* s = scores + r * ld;
-    before[r] = a.first_key(sample, q0 + r) - k0, seen[r] = a.end_key(sample, q0 + r) - k0;
     if (a.score_cap > 0) cap_scores(ScoreCap<T>(a), seen[r], s);
     // Keys that it does not see have no weight: so a row is folded in whole lanes.
     const int64_t n = whole_lanes(seen[r]);
@@ -178,9 +187,10 @@ void softmax(const AttentionArgs& a, int64_t item, const QueryBlock& block, T* s
         if (!a.in_document(sample, q0 + r, k0 + i)) s[i] = -std::numeric_limits<T>::infinity();
     auto most = LaneVectors<T>::load(s);
     for (int64_t i = kLanes; i < n; i += kLanes) most.join(kLarger, LaneVectors<T>::load(s + i));
-    max[r] = most.folded(kLarger);
-  }
-  for (int64_t r = 0; r < rows; ++r) {
+    return most;
+  };
+  fold_each(rows, largest, kLarger, max);
+  const auto exponentials = [&](int64_t r) {
     T* s = scores + r * ld;
     const auto most = Simd<T>::all(max[r]), scales = Simd<T>::all(scale);
     auto sums = LaneVectors<T>::all(T(0));
@@ -190,16 +200,19 @@ void softmax(const AttentionArgs& a, int64_t item, const QueryBlock& block, T* s
       e.store(s + i);
       sums.join(kAdd, e);
     }
-    sum[r] = sums.folded(kAdd);
-  }
+    return sums;
+  };
+  fold_each(rows, exponentials, kAdd, sum);
+#pragma GCC ivdep
+  for (int64_t r = 0; r < rows; ++r) inverse[r] = T(1) / sum[r], lse[r] = max[r] * scale + log_of(sum[r]);
+  const auto zero = LaneVectors<T>::all(T(0));
   for (int64_t r = 0; r < rows; ++r) {
     T* s = scores + r * ld;
     const int64_t n = whole_lanes(seen[r]);
-    const auto inverse = Simd<T>::all(T(1) / sum[r]);
-    const auto zero = LaneVectors<T>::all(T(0));
+    const auto factor = Simd<T>::all(inverse[r]);
     for (int64_t i = 0; i < n; i += kLanes) {
       auto p = LaneVectors<T>::load(s + i);
-      p.apply([&](auto x) { return x * inverse; });
+      p.apply([&](auto x) { return x * factor; });
       p.store(s + i);
     }
     for (int64_t i = n; i < ld; i += kLanes) zero.store(s + i);
@@ -209,7 +222,6 @@ void softmax(const AttentionArgs& a, int64_t item, const QueryBlock& block, T* s
       for (int64_t i = before[r]; i < seen[r]; ++i) s[i] *= factors[i - before[r]];
     }
   }
-  for (int64_t r = 0; r < rows; ++r) lse[r] = max[r] * scale + log_of(sum[r]);
 }
 
 template <class T>
@@ -254,7 +266,8 @@ void find_deltas(const AttentionArgs& a, const Head<T>& h, const QueryBlock& blo
     load_run<T>(m.data, m.dtype, at, 1, a.dim, room);
     return room;
   };
-  for (int64_t r = 0; r < block.rows; ++r) deltas[r] = sum_of_products(a.dim, row(h.y, r, y), row(h.dy, r, dy));
+  const auto products = [&](int64_t r) { return lanes_of_products(a.dim, row(h.y, r, y), row(h.dy, r, dy)); };
+  fold_each(block.rows, products, kAdd, deltas);
 }
 
 // Turns row r of a block's scores into probabilities, those of keys that are dropped times their factor, and row r of
@@ -281,11 +294,12 @@ void backward_row(const AttentionArgs& a, const Head<T>& h, int64_t item, const 
       d[i] = p * (d[i] - delta) * (fused(-t, t, T(1)) * scale);
     }
   } else {
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) {
-      const T p = exp_of(fused(s[i], scale, -lse));
-      s[i] = p;
-      d[i] = p * (d[i] - delta) * scale;
+    using S = Simd<T>;
+    const auto scales = S::all(scale), less = S::all(-lse), deltas = S::all(delta);
+    for (int64_t i = 0; i < n; i += S::kLanes) {
+      const auto p = exp_of_negative(fused_vectors<T>(S::load(s + i), scales, less));
+      S::store(s + i, p);
+      S::store(d + i, p * (S::load(d + i) - deltas) * scales);
     }
   }
   if (a.drop_probability > 0)

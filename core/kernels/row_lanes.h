@@ -18,25 +18,6 @@ int64_t whole_lanes(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 constexpr auto kAdd = [](auto x, auto y) { return x + y; };
 constexpr auto kLarger = [](auto x, auto y) { return y > x ? y : x; };
 
-// The elements of a vector in a fixed tree: i with i + n/2, and so on.
-template <class T, class V, class Join>
-T fold_vector(V v, const Join& join) {
-  constexpr int n = sizeof(V) / sizeof(T);
-  if constexpr (n == 16)
-    return fold_vector<T>(join(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
-                               __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15)),
-                          join);
-  else if constexpr (n == 8)
-    return fold_vector<T>(join(__builtin_shufflevector(v, v, 0, 1, 2, 3), __builtin_shufflevector(v, v, 4, 5, 6, 7)),
-                          join);
-  else if constexpr (n == 4) {
-    const V pairs = join(v, __builtin_shufflevector(v, v, 2, 3, 2, 3));
-    return join(T(pairs[0]), T(pairs[1]));
-  } else {
-    return join(T(v[0]), T(v[1]));
-  }
-}
-
 // kLanes numbers of a row, in vectors of this level.
 template <class T>
 struct LaneVectors {
@@ -60,15 +41,15 @@ struct LaneVectors {
 #pragma GCC unroll 8
     for (int i = 0; i < kParts; ++i) Simd<T>::store(p + i * kEach, part[i]);
   }
-  // All lanes in a fixed tree: i with i + 8, with i + 4, with i + 2 and with i + 1.
+  // The lanes in one vector: i joined with i + 8 and so on, while that joins vectors with vectors.
   template <class Join>
-  T folded(const Join& with) const {
+  V narrowed(const Join& with) const {
     LaneVectors left = *this;
 #pragma GCC unroll 4
     for (int half = kParts / 2; half > 0; half /= 2)
 #pragma GCC unroll 4
       for (int i = 0; i < half; ++i) left.part[i] = with(left.part[i], left.part[i + half]);
-    return fold_vector<T>(left.part[0], with);
+    return left.part[0];
   }
   template <class F>
   void apply(const F& f) {
@@ -82,13 +63,60 @@ struct LaneVectors {
   }
 };
 
-// exp_of(x) of core/kernels/math.h for x <= 0 or NaN, with its bits (levels_test): 2^n is one factor there, and nothing
+// The rest of the tree for as many rows as a vector has lanes n: i with i + n / 2, and so on. Lane r of the result is
+// of row r. Rows are joined two by two, so that a step takes two shuffles for two rows; destroys `rows`.
+template <class T, class Join>
+typename Simd<T>::V fold_rows(typename Simd<T>::V* rows, const Join& join) {
+  constexpr int n = Simd<T>::kLanes;
+  using Index = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+  typedef Index Indices __attribute__((vector_size(sizeof(typename Simd<T>::V))));
+#pragma GCC unroll 4
+  for (int half = n / 2; half > 0; half /= 2) {
+    Indices low{}, high{};
+#pragma GCC unroll 16
+    for (int x = 0; x < n; ++x) {
+      const int y = x % (n / 2);
+      low[x] = (x < n / 2 ? 0 : n) + y / half * 2 * half + y % half;
+      high[x] = low[x] + half;
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < half; ++r)
+      rows[r] = join(__builtin_shuffle(rows[2 * r], rows[2 * r + 1], low),
+                     __builtin_shuffle(rows[2 * r], rows[2 * r + 1], high));
+  }
+  return rows[0];
+}
+
+// out[r] = all lanes of row r, which lanes_of(r) gives, joined in a fixed tree: i with i + 8, with i + 4, with i + 2
+// and with i + 1; for r below `count`. `out` has room for whole vectors.
+template <class T, class LanesOf, class Join>
+void fold_each(int64_t count, const LanesOf& lanes_of, const Join& join, T* out) {
+  constexpr int64_t n = Simd<T>::kLanes;
+  for (int64_t r0 = 0; r0 < count; r0 += n) {
+    typename Simd<T>::V rows[n];
+    for (int64_t r = 0; r < n; ++r) rows[r] = r0 + r < count ? lanes_of(r0 + r).narrowed(join) : Simd<T>::all(T(0));
+    Simd<T>::store(out + r0, fold_rows<T>(rows, join));
+  }
+}
+
+// fused() of core/kernels/math.h, with its bits.
+template <class T>
+typename Simd<T>::V fused_vectors(typename Simd<T>::V a, typename Simd<T>::V b, typename Simd<T>::V c) {
+  if constexpr (std::is_same_v<T, float>) return Simd<T>::mul_add(a, b, c);
+  else return a * b + c;
+}
+
+// exp_of(x) of core/kernels/math.h for x < 88 or NaN, with its bits (levels_test): 2^n is one factor there, and nothing
 // saturates.
 inline typename Simd<float>::V exp_of_negative(typename Simd<float>::V x) {
   using S = Simd<float>;
-  typedef int32_t Bits __attribute__((vector_size(sizeof(S::V))));
+  [[maybe_unused]] typedef int32_t Bits __attribute__((vector_size(sizeof(S::V))));
   const auto least = S::all(-87.33654f), magic = S::all(12582912.0f);
+#if defined(__AVX512F__)
+  const auto clamped = _mm512_maskz_max_ps(0xFFFF, least, x);  // x where that is NaN
+#else
   const auto clamped = x < least ? least : x;
+#endif
   const auto t = S::mul_add(clamped, S::all(1.44269504088896341f), magic);
   const auto n = t - magic;
   auto r = S::mul_add(n, S::all(-0.693145752f), clamped);
@@ -100,8 +128,12 @@ inline typename Simd<float>::V exp_of_negative(typename Simd<float>::V x) {
   p = S::mul_add(p, r, S::all(1.6666665459e-1f));
   p = S::mul_add(p, r, S::all(5.0000001201e-1f));
   const auto e = S::mul_add(p, r * r, r) + S::all(1.0f);
+#if defined(__AVX512F__)
+  return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), e, n);
+#else
   const auto power = reinterpret_cast<typename S::V>((reinterpret_cast<Bits>(t) + (127 - 0x4B400000)) << 23);
   return x < least ? S::all(0) : e * power;  // of NaN, e is NaN
+#endif
 }
 inline typename Simd<double>::V exp_of_negative(typename Simd<double>::V x) {
   for (int i = 0; i < Simd<double>::kLanes; ++i) x[i] = exp_of(x[i]);
@@ -127,9 +159,9 @@ void fill_lanes(T* s, int64_t from, T x) {
   }
 }
 
-// The sum of x[i] * y[i], each rounded twice, in 16 lanes.
+// The lanes of the sum of x[i] * y[i], each rounded twice.
 template <class T>
-T sum_of_products(int64_t n, const T* x, const T* y) {
+LaneVectors<T> lanes_of_products(int64_t n, const T* x, const T* y) {
   auto lanes = LaneVectors<T>::all(T(0));
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
@@ -143,7 +175,7 @@ T sum_of_products(int64_t n, const T* x, const T* y) {
     for (int l = 0; i + l < n; ++l) of[l] = of[l] + x[i + l] * y[i + l];
     lanes = LaneVectors<T>::load(of);
   }
-  return lanes.folded(kAdd);
+  return lanes;
 }
 
 }  // namespace
