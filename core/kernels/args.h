@@ -200,11 +200,12 @@ struct AttentionArgs {
     const int64_t position = query + start(sample);
     return window > 0 && position >= window ? position - window + 1 : 0;
   }
-  // The end of the keys that it sees; of those that any query of the sample sees.
+  // The end of the keys that it sees.
   constexpr int64_t end_key(int64_t sample, int64_t query) const {
     const int64_t next = query + start(sample) + 1, end = end_of_keys(sample);
     return causal && next < end ? next : end;
   }
+  // The end of the sample's keys.
   constexpr int64_t end_of_keys(int64_t sample) const {
     return lengths && lengths[sample] < key_time() ? lengths[sample] : key_time();
   }

@@ -156,7 +156,8 @@ void cap_scores(const ScoreCap<T>& cap, int64_t n, T* s) {
   for (int64_t i = 0; i < n; ++i) s[i] = cap(s[i]);
 }
 
-// Which of a block's keys each of its rows sees: those from `before` on up to `seen`.
+// Which of a block's keys each of its rows sees: those from `before` on up to `seen`. The numbers of first_key() and
+// end_key(), for all rows in vectors.
 inline void find_seen(const AttentionArgs& a, int64_t sample, const QueryBlock& block, int64_t* before, int64_t* seen) {
   const int64_t first = block.q0 + a.start(sample), end = a.end_of_keys(sample);
   for (int64_t r = 0; r < block.rows; ++r) {
@@ -196,7 +197,7 @@ void softmax(const AttentionArgs& a, int64_t item, const QueryBlock& block, T* s
     auto sums = LaneVectors<T>::all(T(0));
     for (int64_t i = 0; i < whole_lanes(seen[r]); i += kLanes) {
       auto e = LaneVectors<T>::load(s + i);
-      e.apply([&](auto x) { return exp_of_negative((x - most) * scales); });
+      e.apply([&](auto x) { return exp_of_vector<false>((x - most) * scales); });
       e.store(s + i);
       sums.join(kAdd, e);
     }
@@ -297,7 +298,7 @@ void backward_row(const AttentionArgs& a, const Head<T>& h, int64_t item, const 
     using S = Simd<T>;
     const auto scales = S::all(scale), less = S::all(-lse), deltas = S::all(delta);
     for (int64_t i = 0; i < n; i += S::kLanes) {
-      const auto p = exp_of_negative(fused_vectors<T>(S::load(s + i), scales, less));
+      const auto p = exp_of_vector<true>(fused_vectors<T>(S::load(s + i), scales, less));
       S::store(s + i, p);
       S::store(d + i, p * (S::load(d + i) - deltas) * scales);
     }

@@ -13,7 +13,7 @@ void column_sum(Parallel&, const ColumnArgs&);
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
-constexpr int64_t kRows = 24, kCols = 48;  // whole register tiles at most levels
+constexpr int64_t kRows = 24, kCols = 48;  // at most levels whole register tiles, where A is read in place
 
 struct Block {
   int64_t rows, cols;

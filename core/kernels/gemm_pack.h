@@ -156,21 +156,21 @@ bool lies_packed(const Matrix& b, int64_t cols, const Panels<Tile>& panels) {
          b.row_stride == cols;
 }
 
-// Rows are converted or packed several tiles at a time: one tile's few rows would be short runs of memory.
+// Rows are converted or packed several tiles at a time, 48 rows or 56: one tile's few would be short runs of memory.
 template <class Tile>
 constexpr int64_t kStripRows = (Tile::kRows > 8 ? 4 : 8) * Tile::kRows;
 
-// Whether columns of A are read where they lie: by one panel of B once, as packing them would; by a few, if those of a
-// tile stay in the first-level cache. For each k these lie in at most two lines; at a distance that is a multiple of
-// 256 bytes they would share a quarter of the cache's sets or less.
+// Whether columns of A are read where they lie: by one panel of B once, as packing them would; by a
+// few, if those of a tile stay in the first-level cache. For each k these lie in at most two lines; at a distance that
+// is a multiple of 256 bytes they would share a quarter of the cache's sets or less.
 template <class T, class Tile>
 bool reads_columns_in_place(const Matrix& a, int64_t depth, int64_t panels) {
   constexpr int64_t kCache = 16 << 10, kLine = 64, kDeepest = 64;  // bytes; k
-  constexpr int64_t kFew = 9 / Tile::kVectors;
+  constexpr int64_t kFewVectors = Simd<T>::kReadsFactor ? 9 : 6;
   if (a.dtype != kTypeOf<T> || a.row_stride != 1 || a.col_stride == 1) return false;
   const int64_t apart = a.col_stride * size_of(a.dtype);
-  return panels == 1 ||
-         (panels <= kFew && (depth * apart <= kCache || (apart % (4 * kLine) != 0 && depth <= kDeepest)));
+  return panels == 1 || (panels * Tile::kVectors <= kFewVectors &&
+                         (depth * apart <= kCache || (apart % (4 * kLine) != 0 && depth <= kDeepest)));
 }
 
 // `rows` rows of A, at most a strip: in place, or in `out`. `panels`: of B, by which they are multiplied.

@@ -1,8 +1,8 @@
-// B is cut into blocks of up to kWide columns and kDepth rows, packed as panels of one register tile's width, or read
-// in place where it lies as one such panel does or was packed before. Tiles of A's rows go outside, panels inside: the
-// packed block streams from the second-level cache while a tile of A stays in the first. A is read in place where it is
-// of type T with contiguous rows, or columns that few panels read, and otherwise packed a strip of tiles at a time
-// (gemm_pack.h; the tiles are in gemm_tile.h). Blocking after Goto and van de Geijn, "Anatomy of High-Performance
+// B is cut into blocks of about kWide columns and up to kDepth rows, packed as panels of one register tile's width, or
+// read in place where it lies as one such panel does or was packed before. Tiles of A's rows go outside, panels inside:
+// the packed block streams from the second-level cache while a tile of A stays in the first. A is read in place where
+// it is of type T with contiguous rows, or columns that few panels read, and otherwise packed a strip of tiles at a
+// time (gemm_pack.h; the tiles are in gemm_tile.h). Blocking after Goto and van de Geijn, "Anatomy of High-Performance
 // Matrix Multiplication" (ACM TOMS 2008).
 #include "core/kernels/gemm_serial.h"
 
@@ -206,20 +206,21 @@ void multiply(Parallel& parallel, const GemmArgs& g, const GivenOperands<T>& giv
   }
 }
 
-// Calls use(a tile) with the tile for products by chains into n columns. A tile that reads rows of A has fewer of them
-// and is wider where there are columns for it.
+// Calls use(a tile) with the tile for products by chains into n columns. Where A is read in place, by rows, that has
+// fewer rows and, if there are columns for them, more vectors.
 template <class T, class Use>
-auto with_tile(bool reads_rows, int64_t n, const Use& use) {
+auto with_tile(bool rows_in_place, int64_t n, const Use& use) {
   using S = Simd<T>;
-  if constexpr (S::kRowsToRead != S::kRows)
-    if (reads_rows && n > 4 * S::kLanes) return use(Tile<T, S::kRowsToRead, S::kVectorsToRead, Sums::kChain>());
+  if constexpr (S::kInPlaceRows != S::kRows)
+    if (rows_in_place && n > 4 * S::kLanes) return use(Tile<T, S::kInPlaceRows, S::kInPlaceVectors, Sums::kChain>());
   return use(Tile<T, S::kRows, S::kVectors, Sums::kChain>());
 }
 
 template <class T>
 void multiply_by_chains(Parallel& parallel, const GemmArgs& g, const GivenOperands<T>& given = {}) {
-  const bool reads_rows = given.a || given.packed.data || g.a.col_stride == 1;  // what was packed, was for rows
-  with_tile<T>(reads_rows, given.packed.data ? given.packed.n : g.n,
+  // pack_matrix() packs for rows in place.
+  const bool rows_in_place = given.a || given.packed.data || g.a.col_stride == 1;
+  with_tile<T>(rows_in_place, given.packed.data ? given.packed.n : g.n,
                [&](auto tile) { multiply<T, decltype(tile)>(parallel, g, given); });
 }
 
@@ -235,6 +236,7 @@ void gemm_serial<float>(Parallel& parallel, const GemmArgs& g, const Stairs& sta
   if (pairs) return multiply_by_tiles(parallel, g);
 #endif
   if (!pairs && has_few_rows<float, false>(g)) return multiply_few_rows<float, false>(parallel, g);
+  // Without stairs and what was packed: tiles of pairs take whole panels and whole blocks of k.
   if (pairs) return multiply<float, Tile<float, S::kPairRows, S::kPairVectors, Sums::kPairs>>(parallel, g);
   multiply_by_chains<float>(parallel, g, {.stairs = stairs, .packed = packed});
 }

@@ -16,7 +16,7 @@ inline Matrix block_of(const Matrix& m, int64_t row, int64_t col, int64_t batch 
 }
 
 // What of a product its rows need, as under a causal mask; the rest may be left out. Where that is part of the sums, A
-// is 0 there: leaving such products out changes no sum but one that is -0, which may be 0 instead.
+// is 0 there: leaving such products with finite numbers out changes no sum but one that is -0, which may be 0 instead.
 struct Stairs {
   enum class Of {
     kNothing,

@@ -19,20 +19,20 @@ enum class Start { kZero, kAccumulate, kBias };
 enum class Sums { kChain, kPairs };
 constexpr int64_t kPairBlock = 32;
 
-// A register tile of C: kRows rows of kVectors vectors.
-template <class T, int H, int V, Sums S>
-struct Tile {
-  static constexpr int kRows = H, kVectors = V, kLanes = Simd<T>::kLanes, kCols = V * kLanes;
-  static constexpr bool kPairs = S == Sums::kPairs;
-  static_assert(!kPairs || H <= 8);  // tiles of fewer rows are packed for as many
-};
-
 // In a packed tile of A each k takes room for so many rows: whole vectors, so that converted ones are copied in whole.
 template <class T>
 constexpr int64_t packed_rows(int rows) {
   constexpr int64_t kWhole = 32 / sizeof(T);
   return (rows + kWhole - 1) / kWhole * kWhole;
 }
+
+// A register tile of C: kRows rows of kVectors vectors.
+template <class T, int H, int V, Sums S>
+struct Tile {
+  static constexpr int kRows = H, kVectors = V, kLanes = Simd<T>::kLanes, kCols = V * kLanes;
+  static constexpr bool kPairs = S == Sums::kPairs;
+  static_assert(!kPairs || packed_rows<T>(H) == packed_rows<T>(1));  // so that the last rows are packed as a tile is
+};
 
 // The depth to which operands are packed: with pairs, a block that is not whole has a zero in both of its chains.
 template <class Tile>
@@ -42,8 +42,10 @@ int64_t packed_depth(int64_t depth) {
   return depth - rest + (rest + 3 < kPairBlock ? (rest + 3) / 2 * 2 : kPairBlock);
 }
 
-// Rows of A of which this many are broadcast by an instruction of their own where multiply-adds read factors (simd.h):
-// if all were operands in memory, there would be one more load than two a cycle allow.
+// Where multiply-adds can read their factor from memory (simd.h), they do for all rows of a packed tile of A but the
+// first few, which are broadcast by instructions of their own, and for those rows in place that one register addresses.
+// That saves an instruction a row, which counts where two hardware threads share a core and each begins half as many a
+// cycle. With all rows so, a step would have more loads than two a cycle.
 constexpr int kBroadcastRows = 3;
 
 // C[M, N vectors], one tile. Rows of A come as the pointer and stride of a RowsOfA: as that struct they would be passed

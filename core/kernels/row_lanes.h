@@ -1,8 +1,10 @@
-// Sums and maxima along rows in 16 lanes, the same at each level, for the softmax of attention: lane l takes elements
-// l, l + 16, ...; then the lanes are joined in a fixed tree. Plain functions, compiled once per instruction-set level;
+// What the softmax of attention and its gradient compute of rows of scores, the same at each level with fused
+// multiply-add: exponentials, and sums and maxima in 16 lanes, of which lane l takes elements l, l + 16, ...; then the
+// lanes are joined in a fixed tree. Plain functions, compiled once per instruction-set level;
 // attention.cpp alone includes this.
 #pragma once
 
+#include <limits>
 #include <type_traits>
 
 #include "core/kernels/simd.h"
@@ -106,16 +108,19 @@ typename Simd<T>::V fused_vectors(typename Simd<T>::V a, typename Simd<T>::V b, 
   else return a * b + c;
 }
 
-// exp_of(x) of core/kernels/math.h for x < 88 or NaN, with its bits (levels_test): 2^n is one factor there, and nothing
-// saturates.
-inline typename Simd<float>::V exp_of_negative(typename Simd<float>::V x) {
+// exp_of() of core/kernels/math.h, with its bits (levels_test). Of numbers that are not above 0, 2^n is one factor, and
+// nothing saturates.
+template <bool kAboveZero>
+typename Simd<float>::V exp_of_vector(typename Simd<float>::V x) {
   using S = Simd<float>;
   [[maybe_unused]] typedef int32_t Bits __attribute__((vector_size(sizeof(S::V))));
-  const auto least = S::all(-87.33654f), magic = S::all(12582912.0f);
+  const auto least = S::all(-87.33654f), most = S::all(88.72283f), magic = S::all(12582912.0f);
 #if defined(__AVX512F__)
-  const auto clamped = _mm512_maskz_max_ps(0xFFFF, least, x);  // x where that is NaN
+  auto clamped = _mm512_maskz_max_ps(0xFFFF, least, x);  // x where that is NaN
+  if (kAboveZero) clamped = _mm512_maskz_min_ps(0xFFFF, most, clamped);
 #else
-  const auto clamped = x < least ? least : x;
+  auto clamped = x < least ? least : x;
+  if (kAboveZero) clamped = clamped > most ? most : clamped;
 #endif
   const auto t = S::mul_add(clamped, S::all(1.44269504088896341f), magic);
   const auto n = t - magic;
@@ -127,15 +132,20 @@ inline typename Simd<float>::V exp_of_negative(typename Simd<float>::V x) {
   p = S::mul_add(p, r, S::all(4.1665795894e-2f));
   p = S::mul_add(p, r, S::all(1.6666665459e-1f));
   p = S::mul_add(p, r, S::all(5.0000001201e-1f));
-  const auto e = S::mul_add(p, r * r, r) + S::all(1.0f);
+  const auto e = S::mul_add(p, r * r, r) + S::all(1.0f);  // NaN of NaN
 #if defined(__AVX512F__)
-  return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), e, n);
+  auto y = _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), e, n);
 #else
-  const auto power = reinterpret_cast<typename S::V>((reinterpret_cast<Bits>(t) + (127 - 0x4B400000)) << 23);
-  return x < least ? S::all(0) : e * power;  // of NaN, e is NaN
+  const auto power_of_two = [](Bits n) { return reinterpret_cast<typename S::V>((n + 127) << 23); };
+  const Bits k = reinterpret_cast<Bits>(t) - 0x4B400000, half = k >> 1;
+  auto y = kAboveZero ? e * power_of_two(half) * power_of_two(k - half) : e * power_of_two(k);
+  y = x < least ? S::all(0) : y;
 #endif
+  if (kAboveZero) y = x > most ? S::all(std::numeric_limits<float>::infinity()) : y;
+  return y;
 }
-inline typename Simd<double>::V exp_of_negative(typename Simd<double>::V x) {
+template <bool kAboveZero>
+typename Simd<double>::V exp_of_vector(typename Simd<double>::V x) {
   for (int i = 0; i < Simd<double>::kLanes; ++i) x[i] = exp_of(x[i]);
   return x;
 }

@@ -1,7 +1,9 @@
 // Vectors of one instruction-set level for the matrix product: load, store, broadcast, multiply-add, and the register
-// tiles that fit. From uint16_t it loads bf16; mul_add_exact rounds once, of products of two bf16. add_product is
-// mul_add for the sums of a register tile: of fp32 it names the instruction, as g++ 12 otherwise writes some of the
-// sums to other registers or to memory. Plain values; compiled once per level.
+// tiles that fit: kRows x kVectors, and where A is read in place, by rows, kInPlaceRows x kInPlaceVectors. From
+// uint16_t it loads bf16; mul_add_exact rounds once, of products of two bf16. add_product is mul_add for the sums of a
+// register tile: of fp32 it names the instruction, as g++ 12 otherwise writes some of the sums to other registers or to
+// memory. With kReadsFactor there is add_product_of, whose factor for all lanes the same instruction reads from memory.
+// Plain values; compiled once per level.
 #pragma once
 
 #include <immintrin.h>
@@ -21,8 +23,8 @@ template <>
 struct Simd<float> {
   using V = __m512;
   static constexpr int kLanes = 16, kRows = 14, kVectors = 2;  // 28 accumulators of 32 registers
-  static constexpr int kRowsToRead = 8, kVectorsToRead = 3;
-  static constexpr int kPairRows = 7, kPairVectors = 2;  // of either chain
+  static constexpr int kInPlaceRows = 8, kInPlaceVectors = 3;  // 24
+  static constexpr int kPairRows = 7, kPairVectors = 2;        // of either chain
   static constexpr bool kReadsFactor = true;
   static constexpr bool kManyRegisters = true;
   static V load(const float* p) { return _mm512_loadu_ps(p); }
@@ -50,7 +52,7 @@ template <>
 struct Simd<double> {
   using V = __m512d;
   static constexpr int kLanes = 8, kRows = 4, kVectors = 2;
-  static constexpr int kRowsToRead = kRows, kVectorsToRead = kVectors;
+  static constexpr int kInPlaceRows = kRows, kInPlaceVectors = kVectors;
   static constexpr bool kReadsFactor = false;
   static constexpr bool kManyRegisters = false;
   static V load(const double* p) { return _mm512_loadu_pd(p); }
@@ -66,7 +68,7 @@ template <>
 struct Simd<float> {
   using V = __m256;
   static constexpr int kLanes = 8, kRows = 6, kVectors = 2;  // 12 accumulators of 16 registers
-  static constexpr int kRowsToRead = kRows, kVectorsToRead = kVectors;
+  static constexpr int kInPlaceRows = kRows, kInPlaceVectors = kVectors;
   static constexpr int kPairRows = 6, kPairVectors = 2;
   static constexpr bool kReadsFactor = false;
   static constexpr bool kManyRegisters = false;
@@ -89,7 +91,7 @@ template <>
 struct Simd<double> {
   using V = __m256d;
   static constexpr int kLanes = 4, kRows = 4, kVectors = 2;
-  static constexpr int kRowsToRead = kRows, kVectorsToRead = kVectors;
+  static constexpr int kInPlaceRows = kRows, kInPlaceVectors = kVectors;
   static constexpr bool kReadsFactor = false;
   static constexpr bool kManyRegisters = false;
   static V load(const double* p) { return _mm256_loadu_pd(p); }
@@ -105,7 +107,7 @@ template <>
 struct Simd<float> {
   using V = __m128;
   static constexpr int kLanes = 4, kRows = 4, kVectors = 2;
-  static constexpr int kRowsToRead = kRows, kVectorsToRead = kVectors;
+  static constexpr int kInPlaceRows = kRows, kInPlaceVectors = kVectors;
   static constexpr int kPairRows = 4, kPairVectors = 2;
   static constexpr bool kReadsFactor = false;
   static constexpr bool kManyRegisters = false;
@@ -131,7 +133,7 @@ template <>
 struct Simd<double> {
   using V = __m128d;
   static constexpr int kLanes = 2, kRows = 4, kVectors = 2;
-  static constexpr int kRowsToRead = kRows, kVectorsToRead = kVectors;
+  static constexpr int kInPlaceRows = kRows, kInPlaceVectors = kVectors;
   static constexpr bool kReadsFactor = false;
   static constexpr bool kManyRegisters = false;
   static V load(const double* p) { return _mm_loadu_pd(p); }

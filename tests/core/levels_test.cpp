@@ -164,13 +164,14 @@ struct AttentionCase {
   double dropped = 0, cap = 0;
   int64_t time = 100, heads = 2, kv_heads = 2;
   int threads = 1;
+  int64_t dim = 24;
+  std::vector<int32_t> lengths = {};  // of the two samples; then attention is not causal
 };
 
-// Results and gradients of causal attention.
+// Results and gradients of attention.
 std::vector<double> attention_at(IsaLevel level, const AttentionCase& c) {
-  constexpr int64_t kDim = 24;
-  const Tensor qkv = random_tensor({2, c.time, (c.heads + 2 * c.kv_heads) * kDim}, 1, -1, 1, c.dtype),
-               dy = random_tensor({2, c.time, c.heads * kDim}, 2, -1, 1, c.dtype);
+  const Tensor qkv = random_tensor({2, c.time, (c.heads + 2 * c.kv_heads) * c.dim}, 1, -1, 1, c.dtype),
+               dy = random_tensor({2, c.time, c.heads * c.dim}, 2, -1, 1, c.dtype);
   std::vector<int32_t> documents;
   for (int32_t t = 0; t < 2 * c.time; ++t) documents.push_back(t / 27);
   const std::vector<int64_t> samples{0, 1};
@@ -178,9 +179,10 @@ std::vector<double> attention_at(IsaLevel level, const AttentionCase& c) {
                lse = Tensor::zeros({2, c.heads, c.time}, raw::statistics_type(qkv)),
                dqkv = Tensor::zeros(qkv.shape(), c.dtype);
   AttentionArgs a;
-  a.batch = 2, a.time = c.time, a.heads = c.heads, a.kv_heads = c.kv_heads, a.dim = kDim, a.scale = 0.2;
-  a.causal = true, a.dtype = c.dtype, a.window = c.window;
+  a.batch = 2, a.time = c.time, a.heads = c.heads, a.kv_heads = c.kv_heads, a.dim = c.dim, a.scale = 0.2;
+  a.causal = c.lengths.empty(), a.dtype = c.dtype, a.window = c.window;
   if (c.documents) a.documents = documents.data();
+  if (!c.lengths.empty()) a.lengths = c.lengths.data();
   a.score_cap = c.cap;
   a.drop_probability = c.dropped, a.seed = 3, a.samples = samples.data();
   a.unpack(const_cast<void*>(qkv.read()), dqkv.write());
@@ -194,13 +196,15 @@ std::vector<double> attention_at(IsaLevel level, const AttentionCase& c) {
   return out;
 }
 
-// Causal attention, whose products leave out what is masked and whose softmax has its own exponential.
+// Attention, whose products leave out what causal order masks and whose softmax has its own exponential.
 TEST(Levels, Attention) {
   for (const AttentionCase& c :
        {AttentionCase{"causal", DType::kFloat32}, AttentionCase{"window", DType::kFloat32, 13},
         AttentionCase{"documents", DType::kFloat32, 0, true}, AttentionCase{"dropout", DType::kFloat32, 0, false, 0.2},
         AttentionCase{"fp64", DType::kFloat64, 13}, AttentionCase{"capped", DType::kFloat32, 13, false, 0, 1.5},
-        AttentionCase{"bf16", DType::kBFloat16}}) {
+        AttentionCase{"bf16", DType::kBFloat16},
+        AttentionCase{"heads of 128", DType::kFloat32, 0, false, 0, 0, 129, 2, 1, 1, 128},
+        AttentionCase{"lengths", DType::kFloat32, 0, false, 0, 0, 100, 2, 2, 1, 24, {37, 90}}}) {
     SCOPED_TRACE(c.name);
     const std::vector<double> generic = attention_at(IsaLevel::kGeneric, c), fused = attention_at(levels().back(), c);
     for (const IsaLevel level : levels())
@@ -256,6 +260,41 @@ TEST(Levels, AttentionsExponentialIsThatOfElements) {
       ASSERT_EQ(memcmp(&y.values<float>()[i], &expected, 4), 0)
           << scores[static_cast<size_t>(i)] << " at level " << kernels(level).isa << ": " << y.values<float>()[i]
           << ", " << expected;
+    }
+  }
+}
+
+// Where a query sees one key with the score x, and the logarithm of the sum of its exponentials is given as 0, the
+// gradient of the value is e^x of the result's: with the bits of the exponential of elements, for numbers of every
+// size.
+TEST(Levels, AttentionGradientsExponentialIsThatOfElements) {
+  std::vector<float> scores{
+      0, -87.33654f, -87.34f, 88.3f, 88.72283f, 88.73f, 1e30f, std::numeric_limits<float>::infinity(), NAN};
+  for (const uint32_t sign : {0u, 0x80000000u})
+    for (uint32_t bits = 0; bits < 0x7F800000u; bits += 400009) {
+      float x;
+      const uint32_t signed_bits = sign | bits;
+      memcpy(&x, &signed_bits, 4);
+      scores.push_back(x);
+    }
+  const auto n = static_cast<int64_t>(scores.size());
+  const Tensor q = Tensor::full({n}, 1), k = Tensor::zeros({n}), v = Tensor::zeros({n}), y = Tensor::zeros({n}),
+               dy = Tensor::full({n}, 1), dq = Tensor::zeros({n}), dk = Tensor::zeros({n}), dv = Tensor::zeros({n}),
+               lse = Tensor::zeros({n}), e = Tensor::zeros({n});
+  for (int64_t i = 0; i < n; ++i) k.mutable_values<float>()[i] = scores[static_cast<size_t>(i)];
+  for (const IsaLevel level : levels()) {
+    AttentionArgs a;
+    a.batch = n, a.time = 1, a.heads = a.kv_heads = a.dim = 1, a.scale = 1, a.causal = false;
+    a.q = {q.write(), 1}, a.k = {k.write(), 1}, a.v = {v.write(), 1}, a.y = y.write(), a.dy = dy.write();
+    a.dq = {dq.write(), 1}, a.dk = {dk.write(), 1}, a.dv = {dv.write(), 1}, a.lse = lse.write();
+    ThreadPool pool(1);
+    kernels(level).attention_backward(pool, a);
+    kernels(level).pointwise(pool, PointwiseOp::kExp, raw::pointwise_args({e}, {k}));
+    for (int64_t i = 0; i < n; ++i) {
+      const float found = dv.values<float>()[i], expected = e.values<float>()[i];
+      ASSERT_TRUE(memcmp(&found, &expected, 4) == 0 || (std::isnan(found) && std::isnan(expected)))
+          << scores[static_cast<size_t>(i)] << " at level " << kernels(level).isa << ": " << found << " and "
+          << expected;
     }
   }
 }

@@ -67,9 +67,9 @@ class Numbers {
            : kind == 10 ? INFINITY * x
                         : x;
   }
-  Operand operand(int64_t rows, int64_t cols, DType dtype, bool wild) {
+  Operand operand(int64_t rows, int64_t cols, DType dtype, bool wild, bool transposed) {
     Operand out;
-    out.rows = rows, out.cols = cols, out.transposed = below(2) == 1;
+    out.rows = rows, out.cols = cols, out.transposed = transposed;
     const auto n = static_cast<size_t>(rows * cols);
     out.values.resize(n), out.bf16.resize(n + 1), out.fp32.resize(n + 1);
     for (int64_t r = 0; r < rows; ++r)
@@ -104,11 +104,49 @@ float pairs(const Operand& a, const Operand& b, int64_t i, int64_t j, float sum)
 // All NaN are one.
 bool same(float a, float b) { return std::memcmp(&a, &b, 4) == 0 || (std::isnan(a) && std::isnan(b)); }
 
-void expect_defined(DType dtype, IsaLevel least,
-                    float (*defined)(const Operand&, const Operand&, int64_t, int64_t, float)) {
+struct Shape {
+  int64_t m, n, k;
+};
+using Defined = float (*)(const Operand&, const Operand&, int64_t, int64_t, float);
+
+void expect_defined(DType dtype, IsaLevel least, Defined defined, Numbers& numbers, const Shape& shape,
+                    bool a_transposed, bool wild) {
+  const auto [m, n, k] = shape;
+  ThreadPool pool(2);
+  const bool accumulate = numbers.below(2) == 1;
+  Operand a = numbers.operand(m, k, dtype, wild, a_transposed),
+          b = numbers.operand(k, n, dtype, wild, numbers.below(2) == 1),
+          before = numbers.operand(m, n, DType::kFloat32, false, false),
+          bias = numbers.operand(1, n, DType::kFloat32, false, false);
+  std::vector<float> expected;
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j)
+      expected.push_back(defined(a, b, i, j, accumulate ? before.at(i, j) : bias.at(0, j)));
+  for (const KernelTable& table : tables(least)) {
+    std::vector<float> c = before.values;
+    GemmArgs g;
+    g.m = m, g.n = n, g.k = k, g.accumulate = accumulate;
+    g.a = a.matrix(dtype), g.b = b.matrix(dtype), g.c = {c.data(), DType::kFloat32, n, 1, 0};
+    if (!accumulate) g.bias = bias.values.data();
+    table.gemm(pool, g);
+    int64_t wrong = 0;
+    for (size_t x = 0; x < c.size(); ++x) wrong += !same(c[x], expected[x]);
+    EXPECT_EQ(wrong, 0) << table.isa << ", " << m << " x " << n << " x " << k;
+    std::vector<uint16_t> low(c.size());
+    for (size_t x = 0; x < c.size(); ++x) low[x] = to_bf16(before.values[x]);
+    g.c = {low.data(), DType::kBFloat16, n, 1, 0};
+    table.gemm(pool, g);
+    for (int64_t x = 0; x < m * n; ++x) {
+      const float sum = accumulate ? from_bf16(to_bf16(before.at(x / n, x % n))) : bias.at(0, x % n);
+      wrong += !same(from_bf16(low[static_cast<size_t>(x)]), from_bf16(to_bf16(defined(a, b, x / n, x % n, sum))));
+    }
+    EXPECT_EQ(wrong, 0) << table.isa << ", rounded to bf16, " << m << " x " << n << " x " << k;
+  }
+}
+
+void expect_defined(DType dtype, IsaLevel least, Defined defined) {
   flush_denormals();
   Numbers numbers(5);
-  ThreadPool pool(2);
   for (int round = 0; round < 120; ++round) {
     // Every seventh B is as narrow as one panel, where it may be read in place.
     const int64_t m = 1 + numbers.below(round % 5 == 0 ? 150
@@ -116,35 +154,12 @@ void expect_defined(DType dtype, IsaLevel least,
                                                        : 9),
                   n = round % 7 == 0 ? 8 << numbers.below(3) : 1 + numbers.below(round % 8 ? 130 : 1200),
                   k = numbers.below(round % 4 ? 100 : 1000);
-    const bool wild = round % 3 == 0, accumulate = numbers.below(2) == 1;
-    Operand a = numbers.operand(m, k, dtype, wild), b = numbers.operand(k, n, dtype, wild),
-            before = numbers.operand(m, n, DType::kFloat32, false),
-            bias = numbers.operand(1, n, DType::kFloat32, false);
-    std::vector<float> expected;
-    for (int64_t i = 0; i < m; ++i)
-      for (int64_t j = 0; j < n; ++j)
-        expected.push_back(defined(a, b, i, j, accumulate ? before.at(i, j) : bias.at(0, j)));
-    for (const KernelTable& table : tables(least)) {
-      std::vector<float> c = before.values;
-      GemmArgs g;
-      g.m = m, g.n = n, g.k = k, g.accumulate = accumulate;
-      g.a = a.matrix(dtype), g.b = b.matrix(dtype), g.c = {c.data(), DType::kFloat32, n, 1, 0};
-      if (!accumulate) g.bias = bias.values.data();
-      table.gemm(pool, g);
-      int64_t wrong = 0;
-      for (size_t x = 0; x < c.size(); ++x) wrong += !same(c[x], expected[x]);
-      EXPECT_EQ(wrong, 0) << table.isa << ", " << m << " x " << n << " x " << k;
-      std::vector<uint16_t> low(c.size());
-      for (size_t x = 0; x < c.size(); ++x) low[x] = to_bf16(before.values[x]);
-      g.c = {low.data(), DType::kBFloat16, n, 1, 0};
-      table.gemm(pool, g);
-      for (int64_t x = 0; x < m * n; ++x) {
-        const float sum = accumulate ? from_bf16(to_bf16(before.at(x / n, x % n))) : bias.at(0, x % n);
-        wrong += !same(from_bf16(low[static_cast<size_t>(x)]), from_bf16(to_bf16(defined(a, b, x / n, x % n, sum))));
-      }
-      EXPECT_EQ(wrong, 0) << table.isa << ", rounded to bf16, " << m << " x " << n << " x " << k;
-    }
+    expect_defined(dtype, least, defined, numbers, {m, n, k}, numbers.below(2) == 1, round % 3 == 0);
   }
+  // Tiles, strips and blocks of each level, whole ones and their rests, with A by columns.
+  for (const Shape& shape : {Shape{14, 64, 65}, Shape{15, 65, 801}, Shape{23, 128, 63}, Shape{56, 96, 64},
+                             Shape{57, 129, 801}, Shape{113, 1056, 65}, Shape{29, 1056, 385}})
+    expect_defined(dtype, least, defined, numbers, shape, true, false);
 }
 
 TEST(Product, OfFp32IsOneChainOverK) { expect_defined(DType::kFloat32, IsaLevel::kAvx2, chain); }
