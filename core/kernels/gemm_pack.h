@@ -160,9 +160,9 @@ bool lies_packed(const Matrix& b, int64_t cols, const Panels<Tile>& panels) {
 template <class Tile>
 constexpr int64_t kStripRows = (Tile::kRows > 8 ? 4 : 8) * Tile::kRows;
 
-// Whether columns of A are read where they lie: by one panel of B once, as packing them would; by a
-// few, if those of a tile stay in the first-level cache. For each k these lie in at most two lines; at a distance that
-// is a multiple of 256 bytes they would share a quarter of the cache's sets or less.
+// Whether columns of A are read where they lie: by one panel of B once, as packing them would; by a few, if those of a
+// tile stay in the first-level cache. For each k these lie in at most two lines; at a distance that is a multiple of
+// 256 bytes they would share a quarter of the cache's sets or less.
 template <class T, class Tile>
 bool reads_columns_in_place(const Matrix& a, int64_t depth, int64_t panels) {
   constexpr int64_t kCache = 16 << 10, kLine = 64, kDeepest = 64;  // bytes; k

@@ -157,7 +157,7 @@ same "the picture is a PNG file" "89504e470d0a1a0a" "$(head -c 8 matrix.png | od
 expect "the picture: what rows and columns are" grep -qE 'matrix.png: rows are labels, 0 to [0-9]+ from the top; columns are predicted classes' err
 succeeds "its confusion matrix as CSV" lockstep eval table --confusion matrix.csv
 same "the picture has a square for each cell" "$((25 * $(head -n 1 matrix.csv | tr -cd , | wc -c) + 1)) $((25 * ($(wc -l <matrix.csv) - 1) + 1))" \
-  "$(tail -c +17 matrix.png | head -c 8 | od -An -tu1 | awk '{ print $3 * 256 + $4, $7 * 256 + $8 }')"
+  "$(head -c 24 matrix.png | tail -c +17 | od -An -tu1 | awk '{ print $3 * 256 + $4, $7 * 256 + $8 }')"
 cp matrix.png one.png
 succeeds "its confusion matrix as a picture, 3 ranks" lockstep eval table --confusion matrix.png --ranks 3
 expect "the same picture on 3 ranks" cmp -s matrix.png one.png

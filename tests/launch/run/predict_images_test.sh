@@ -70,7 +70,7 @@ refuses "a folder of transformers that does not say how images are normalised" 6
 # Masks, as PNG files with the images' names, whose pixels are classes.
 # The masks of 6 images of 12 x 12: the class is 1 where a pixel is bright, 2 in the upper left quarter.
 { echo "0 0 8 3 0 0 0 6 0 0 0 12 0 0 0 12" | tr ' ' '\n'
-  tail -c +17 images.idx | head -c 864 | od -An -v -tu1 -w1 | awk '{ i = (NR - 1) % 144; print (int(i / 12) < 6 && i % 12 < 6 ? 2 : ($1 > 110)) }'
+  head -c 880 images.idx | tail -c +17 | od -An -v -tu1 -w1 | awk '{ i = (NR - 1) % 144; print (int(i / 12) < 6 && i % 12 < 6 ? 2 : ($1 > 110)) }'
 } | bytes >classes.idx
 printf '\0\0\10\1\0\0\0\6\0\1\2\0\1\2' >labels6.idx
 succeeds "import of masks as images" lockstep data import idx classes.idx labels6.idx classes.h5
