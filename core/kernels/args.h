@@ -202,12 +202,8 @@ struct AttentionArgs {
   }
   // The end of the keys that it sees.
   constexpr int64_t end_key(int64_t sample, int64_t query) const {
-    const int64_t next = query + start(sample) + 1, end = end_of_keys(sample);
-    return causal && next < end ? next : end;
-  }
-  // The end of the sample's keys.
-  constexpr int64_t end_of_keys(int64_t sample) const {
-    return lengths && lengths[sample] < key_time() ? lengths[sample] : key_time();
+    const int64_t next = query + start(sample) + 1, end = causal && next < key_time() ? next : key_time();
+    return lengths && lengths[sample] < end ? lengths[sample] : end;
   }
   // Whether it sees this key, of those from first_key() to end_key().
   constexpr bool in_document(int64_t sample, int64_t query, int64_t key) const {

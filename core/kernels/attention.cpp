@@ -156,16 +156,6 @@ void cap_scores(const ScoreCap<T>& cap, int64_t n, T* s) {
   for (int64_t i = 0; i < n; ++i) s[i] = cap(s[i]);
 }
 
-// Which of a block's keys each of its rows sees: those from `before` on up to `seen`. The numbers of first_key() and
-// end_key(), for all rows in vectors.
-inline void find_seen(const AttentionArgs& a, int64_t sample, const QueryBlock& block, int64_t* before, int64_t* seen) {
-  const int64_t first = block.q0 + a.start(sample), end = a.end_of_keys(sample);
-  for (int64_t r = 0; r < block.rows; ++r) {
-    before[r] = (a.window > 0 ? a.first_key(sample, block.q0 + r) : 0) - block.k0;
-    seen[r] = (a.causal && first + r + 1 < end ? first + r + 1 : end) - block.k0;
-  }
-}
-
 // Turns a block's scores into probabilities, of dropped keys 0 and of the others times their factor; `lse`: of its
 // rows. In passes over all rows, so that what a row waits for is done meanwhile. `room`: for one row.
 template <class T>
@@ -175,7 +165,9 @@ void softmax(const AttentionArgs& a, int64_t item, const QueryBlock& block, T* s
   const int64_t sample = item / a.heads;
   T max[kQueries], sum[kQueries], inverse[kQueries];
   int64_t before[kQueries], seen[kQueries];
-  find_seen(a, sample, block, before, seen);
+#pragma GCC ivdep
+  for (int64_t r = 0; r < rows; ++r)
+    before[r] = a.first_key(sample, q0 + r) - k0, seen[r] = a.end_key(sample, q0 + r) - k0;
   const auto largest = [&](int64_t r) {
     T* s = scores + r * ld;
     if (a.score_cap > 0) cap_scores(ScoreCap<T>(a), seen[r], s);

@@ -42,10 +42,10 @@ int64_t packed_depth(int64_t depth) {
   return depth - rest + (rest + 3 < kPairBlock ? (rest + 3) / 2 * 2 : kPairBlock);
 }
 
-// Where multiply-adds can read their factor from memory (simd.h), they do for all rows of a packed tile of A but the
-// first few, which are broadcast by instructions of their own, and for those rows in place that one register addresses.
-// That saves an instruction a row, which counts where two hardware threads share a core and each begins half as many a
-// cycle. With all rows so, a step would have more loads than two a cycle.
+// Where a multiply-add can read its factor from memory (simd.h), it does so for all rows of a packed tile of A but the
+// first few, which are broadcast by an instruction of their own. That saves an instruction a row, which counts where
+// two hardware threads share a core and each begins half as many a cycle; for all rows it would take more loads than
+// two a cycle. Tiles of pairs also do so for rows in place whose address is in one register.
 constexpr int kBroadcastRows = 3;
 
 // C[M, N vectors], one tile. Rows of A come as the pointer and stride of a RowsOfA: as that struct they would be passed
