@@ -147,24 +147,66 @@ void tile_loop(const PointwiseArgs& a, const T* const* in, T* const* out, int64_
   }
 }
 
+// Whether lines of the last dimension are dense and long enough to be tiles.
+template <class T>
+bool has_long_lines(const PointwiseArgs& a, const Operand& o) {
+  constexpr int64_t kLeast = 256;
+  const int last = a.dims - 1;
+  return last >= 0 && a.sizes[last] >= kLeast && o.dtype == kTypeOf<T> && o.strides[last] == 1;
+}
+// Where an operand is read or written in one run: all of it, or where tiles are (parts of) lines, each line of it.
+enum class InPlace : uint8_t { kNever, kLines, kAll };
+
+template <class T>
+InPlace in_place(const PointwiseArgs& a, const Operand& o) {
+  if (o.dtype == kTypeOf<T> && is_linear(a, o)) return InPlace::kAll;
+  return has_long_lines<T>(a, o) ? InPlace::kLines : InPlace::kNever;
+}
+// Whether tiles are cut at the ends of lines: where that leaves an operand in place, and no other needs several lines.
+template <class T>
+bool cuts_lines(const PointwiseArgs& a, int ins, int outs) {
+  bool gains = false;
+  for (int j = 0; j < ins; ++j) {
+    if (is_transposed<T>(a, a.in[j])) return false;
+    gains |= in_place<T>(a, a.in[j]) == InPlace::kLines && !repeats_in_tiles(a, a.in[j]);
+  }
+  for (int j = 0; j < outs; ++j) gains |= in_place<T>(a, a.out[j]) == InPlace::kLines;
+  return gains;
+}
+
 // All that does not depend on the functor, so that a program has it once: brings operands into dense tiles, and back.
 template <class T>
 [[gnu::noinline]] void pointwise_range(const PointwiseArgs& a, int ins, int outs, int64_t begin, int64_t end,
                                        TileLoop<T> loop) {
   alignas(64) T in_tile[kMaxIns][kTile];
   alignas(64) T out_tile[kMaxOuts][kTile];
-  bool in_direct[kMaxIns], out_direct[kMaxOuts];
-  for (int j = 0; j < ins; ++j) in_direct[j] = a.in[j].dtype == kTypeOf<T> && is_linear(a, a.in[j]);
-  for (int j = 0; j < outs; ++j) out_direct[j] = a.out[j].dtype == kTypeOf<T> && is_linear(a, a.out[j]);
-  for (int64_t at = begin; at < end; at += kTile) {
-    const int64_t n = end - at < kTile ? end - at : kTile;
+  const bool by_lines = cuts_lines<T>(a, ins, outs);
+  const int64_t extent = a.dims > 0 ? a.sizes[a.dims - 1] : 1;
+  InPlace in_direct[kMaxIns], out_direct[kMaxOuts];
+  for (int j = 0; j < ins; ++j) in_direct[j] = in_place<T>(a, a.in[j]);
+  for (int j = 0; j < outs; ++j) out_direct[j] = in_place<T>(a, a.out[j]);
+  for (int64_t at = begin, n; at < end; at += n) {
+    n = end - at < kTile ? end - at : kTile;
+    int64_t index[kMaxDims] = {};  // of `at`, where tiles are lines
+    if (by_lines) {
+      for (int64_t d = a.dims - 1, i = at; d >= 0; i /= a.sizes[d], --d) index[d] = i % a.sizes[d];
+      if (const int64_t left = extent - index[a.dims - 1]; left < n) n = left;
+    }
+    // Where the tile lies, if in one run; else null.
+    const auto run_of = [&](const Operand& o, InPlace direct) -> T* {
+      if (direct == InPlace::kAll) return static_cast<T*>(o.data) + at;
+      if (!by_lines || direct == InPlace::kNever) return nullptr;
+      int64_t offset = 0;
+      for (int d = 0; d < a.dims; ++d) offset += index[d] * o.strides[d];
+      return static_cast<T*>(o.data) + offset;
+    };
     const T* in[kMaxIns];
     T* out[kMaxOuts];
     for (int j = 0; j < ins; ++j) {
       const Operand& o = a.in[j];
-      if (in_direct[j]) {
-        in[j] = static_cast<const T*>(o.data) + at;
-      } else if (at > begin && repeats_in_tiles(a, o)) {
+      if (const T* run = run_of(o, in_direct[j])) {
+        in[j] = run;
+      } else if (at > begin && !by_lines && repeats_in_tiles(a, o)) {
         in[j] = in_tile[j];
       } else if (is_transposed<T>(a, o)) {
         load_transposed<T>(a, o, at, n, in_tile[j]);
@@ -176,11 +218,14 @@ template <class T>
         in[j] = in_tile[j];
       }
     }
-    for (int j = 0; j < outs; ++j) out[j] = out_direct[j] ? static_cast<T*>(a.out[j].data) + at : out_tile[j];
+    for (int j = 0; j < outs; ++j) {
+      T* const run = run_of(a.out[j], out_direct[j]);
+      out[j] = run ? run : out_tile[j];
+    }
     loop(a, in, out, n);
     for (int j = 0; j < outs; ++j) {
       const Operand& o = a.out[j];
-      if (!out_direct[j])
+      if (out[j] == out_tile[j])
         walk(a, o, at, n, [&](int64_t done, int64_t offset, int64_t stride, int64_t count) {
           store_run<T>(o.data, o.dtype, offset, stride, count, out_tile[j] + done);
         });
@@ -324,7 +369,7 @@ class CpuRow {
 
   template <class S, class G, class Join>
   S fold(int64_t n, S start, G g, Join join) {
-    constexpr int kLanes = 32;
+    constexpr int kLanes = kRowLanes;
     S lane[kLanes];
     for (int l = 0; l < kLanes; ++l) lane[l] = start;
     int64_t i = 0;

@@ -10,6 +10,7 @@ namespace lockstep {
 
 constexpr int kMaxRowIns = 6;
 constexpr int kMaxRowOuts = 4;
+constexpr int kRowLanes = 32;  // of a CPU's sums over a row: lane l sums elements l, l + 32, ...
 
 // Position of an operand in RowArgs. Two types, so that an input cannot be taken for an output.
 enum class RowIn : uint8_t {};

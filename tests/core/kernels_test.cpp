@@ -45,6 +45,8 @@ void same(const char* name, const Function& f, const std::vector<Shape>& shapes,
 TEST(EveryThreadCount, Pointwise) {
   same("add", [](const Inputs& x) { return add(x[0], x[1]); }, {{130, 700}, {700}});
   same("mul with broadcast rows", [](const Inputs& x) { return mul(x[0], x[1]); }, {{130, 700}, {130, 1}});
+  same("mul of columns", [](const Inputs& x) { return mul(slice(x[0], 1, 100, 650), slice(x[1], 1, 1, 551)); },
+       {{130, 700}, {130, 555}});
   same("div", [](const Inputs& x) { return div(x[0], x[1]); }, {{70001}, {70001}});
   same("gelu", [](const Inputs& x) { return gelu(x[0]); }, {{70001}});
   same("exp, log, tanh, sqrt", [](const Inputs& x) { return tanh(log(exp(sqrt(x[0])))); }, {{50003}});
