@@ -33,6 +33,7 @@ struct ColumnArgs {
   const void* in = nullptr;  // [batch, rows, cols], contiguous
   DType in_dtype = DType::kFloat32;
   bool accumulate = false;
+  bool in_lanes = false;  // on a CPU: each column in the order of RowOp::kSum; then without `accumulate`
 };
 
 // Gradients of a norm's weight and bias: dweight[c] = sum_r g * (x - mean) * rstd, dbias[c] = sum_r g.

@@ -85,7 +85,8 @@ bool packs_keys(const AttentionArgs& a) {
 template <class T>
 int64_t packed_room(const AttentionArgs& a) {
   if (!packs_keys<T>(a)) return 0;
-  const int64_t across = packed_size<T>(a.dim, a.key_time()), along = packed_size<T>(a.key_time(), a.dim);
+  const int64_t across = packed_size<T>(kTypeOf<T>, a.dim, a.key_time()),
+                along = packed_size<T>(kTypeOf<T>, a.key_time(), a.dim);
   return across > along ? across : along;
 }
 // The keys or values that queries of the sample see, packed as B of products: across, [dim, keys], for those that give

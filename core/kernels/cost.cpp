@@ -121,4 +121,13 @@ TaskCost cost_of(const AttentionArgs& a) {
   return {"attention", bytes, 2.0 * products * static_cast<double>(pairs) * static_cast<double>(a.dim), per_flop};
 }
 
+TaskCost cost_of(const RecurrentArgs& a) {
+  const int64_t rows = (a.end - a.begin) * a.batch, values = rows * a.hidden, gates = rows * a.all_gates();
+  int64_t bytes = bytes_of(a.weight, a.all_gates() * a.hidden, a.low) + bytes_of(a.h, values, a.low);
+  for (const void* data : {a.gates, a.dgates}) bytes += bytes_of(data, gates, a.wide);
+  for (const void* data : {a.of_h, a.c, a.dh, a.dof_h}) bytes += bytes_of(data, values, a.wide);
+  if (a.low != a.wide) bytes += bytes_of(a.dgates_low, gates, a.low) + bytes_of(a.dof_h_low, values, a.low);
+  return {"recurrent", bytes, 2.0 * static_cast<double>(gates) * static_cast<double>(a.hidden)};
+}
+
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 
 #include "core/base/trace.h"
 #include "core/kernels/args.h"
+#include "core/kernels/cell.h"
 #include "core/kernels/pointwise.h"
 #include "core/kernels/resample.h"
 #include "core/kernels/rows.h"
@@ -23,6 +24,7 @@ TaskCost cost_of(const PoolArgs& a);
 TaskCost cost_of(const ResampleArgs& a);
 TaskCost cost_of(const RotaryArgs& a);
 TaskCost cost_of(const AttentionArgs& a);  // what mask and window leave; the backward pass where there is a dq
+TaskCost cost_of(const RecurrentArgs& a);
 // Kernels over a few values.
 template <class Args>
 TaskCost cost_of(const Args&) {

@@ -21,6 +21,7 @@ struct Panels {
   static Panels whole(int64_t n) {
     Panels out(n);
     out.narrow = Tile::kVectors, out.wider = 0;
+    out.cols = out.count * Tile::kCols;
     return out;
   }
   int64_t begin(int64_t i) const { return (i * narrow + (i < wider ? i : wider)) * Tile::kLanes; }
@@ -28,7 +29,7 @@ struct Panels {
   // Where panel i is packed: after each panel a gap of a tile's width, so that panels do not share the sets of a cache.
   int64_t packed_at(int64_t i, int64_t depth) const { return begin(i) * depth + i * Tile::kCols; }
   int64_t packed_size(int64_t depth) const { return packed_at(count, depth); }
-  int64_t count, narrow, wider, cols;  // cols: n rounded up to whole vectors
+  int64_t count, narrow, wider, cols;  // cols: of all panels
 };
 
 // How the elements that Tile multiplies are stored where they need no other conversion than Simd<T>::load.

@@ -60,7 +60,8 @@ struct ColumnsOfC {
     TileFunction<T> function = nullptr;
     for (int64_t p = 0; p < panels.count && panels.begin(p) < end; ++p) {
       const int64_t j = panels.begin(p), of_panel = panels.vectors(p), left = (end - j + kLanes - 1) / kLanes;
-      const int vectors = static_cast<int>(left < of_panel ? left : of_panel);
+      // Tiles of pairs take whole panels.
+      const int vectors = static_cast<int>(left < of_panel && !Tile::kPairs ? left : of_panel);
       if (vectors != before)
         function = stretches[0].rows.packed ? tile_of<T, Tile, true>(static_cast<int>(rows), vectors)
                                             : tile_of<T, Tile, false>(static_cast<int>(rows), vectors);
@@ -148,8 +149,8 @@ void multiply_gathered(const GatheredMatrix<T>& a, int64_t m, int64_t k0, int64_
 
 // The extents of blocks: as even as they can be.
 struct BlockExtents {
-  BlockExtents(const GemmArgs& g, int64_t cols) {
-    const int64_t blocks_k = (g.k + kDepth - 1) / kDepth, blocks_n = (g.n + kWide - 1) / kWide;
+  BlockExtents(const GemmArgs& g, int64_t cols, int64_t widest) {
+    const int64_t blocks_k = (g.k + kDepth - 1) / kDepth, blocks_n = (g.n + widest - 1) / widest;
     depth = blocks_k > 1 ? ((g.k + blocks_k - 1) / blocks_k + 31) / 32 * 32 : g.k;
     wide = blocks_n > 1 ? ((g.n + blocks_n - 1) / blocks_n + cols - 1) / cols * cols : g.n;
   }
@@ -159,9 +160,13 @@ struct BlockExtents {
 template <class T, class Tile>
 void multiply(Parallel& parallel, const GemmArgs& g, const GivenOperands<T>& given = {}) {
   const PackedMatrix<T>& packed = given.packed;
+  const int64_t packed_k = packed_depth<Tile>(packed.k);
   const bool direct_c = g.c.dtype == kTypeOf<T>;
-  const BlockExtents block(g, Tile::kCols);
-  const Panels<Tile> widest(block.wide);
+  // Few rows take packed B a panel at a time, so that it comes from the second-level cache once.
+  const bool by_panels = packed.data && g.m <= 2 * Tile::kRows;
+  const BlockExtents block(g, Tile::kCols, by_panels ? Tile::kCols : kWide);
+  const auto panels_of = [&](int64_t cols) { return packed.data ? Panels<Tile>::whole(cols) : Panels<Tile>(cols); };
+  const Panels<Tile> widest = panels_of(block.wide);
   // Where C is stored in another type, its sums live in scratch: of one strip of rows, or with several blocks of k of
   // all until the last one.
   const bool one_strip = !direct_c && g.k <= block.depth;
@@ -178,7 +183,7 @@ void multiply(Parallel& parallel, const GemmArgs& g, const GivenOperands<T>& giv
         1, widest.packed_size(packed_depth<Tile>(block.depth)) * static_cast<int64_t>(sizeof(T)) + 64));
   for (int64_t n0 = 0; n0 < g.n; n0 += block.wide) {
     const int64_t cols = g.n - n0 < block.wide ? g.n - n0 : block.wide;
-    const Panels<Tile> panels = packed.data ? Panels<Tile>::whole(cols) : Panels<Tile>(cols);
+    const Panels<Tile> panels = panels_of(cols);
     T* c_base = direct_c ? static_cast<T*>(g.c.data) + n0 : wide_c;
     const int64_t ldc = direct_c ? g.c.row_stride : panels.cols;
     if (g.bias) {
@@ -188,13 +193,13 @@ void multiply(Parallel& parallel, const GemmArgs& g, const GivenOperands<T>& giv
     for (int64_t k0 = 0; k0 == 0 || k0 < g.k; k0 += block.depth) {
       const int64_t depth = g.k - k0 < block.depth ? g.k - k0 : block.depth;
       const T* of_b = packed_b;
-      if (packed.data) of_b = packed.data + panels.packed_at(n0 / Tile::kCols, packed.k) + k0 * Tile::kCols;
+      if (packed.data) of_b = packed.data + panels.packed_at(n0 / Tile::kCols, packed_k) + k0 * Tile::kCols;
       else if (given.b) pack_gathered<T>(*given.b, k0, depth, n0, cols, panels, packed_b);
       else if (lies_packed<T, Tile>(g.b, cols, panels)) of_b = static_cast<const T*>(g.b.data) + k0 * cols + n0;
       else pack_b<T>(g.b, k0, depth, n0, cols, panels, packed_b);
       const Start start = k0 > 0 || g.accumulate ? Start::kAccumulate : g.bias ? Start::kBias : Start::kZero;
       const int64_t block_depth = packed_depth<Tile>(depth);
-      const int64_t panel_depth = packed.data ? packed.k : block_depth;
+      const int64_t panel_depth = packed.data ? packed_k : block_depth;
       const ColumnsOfC<T, Tile> columns{panels, cols, c_base, 0,           ldc,         direct_c,
                                         edge,   bias, of_b,   block_depth, panel_depth, start};
       const StoredC<T> stored{g.c,      n0, cols, !direct_c && k0 == 0 && g.accumulate, !direct_c && k0 + depth >= g.k,
@@ -224,20 +229,40 @@ void multiply_by_chains(Parallel& parallel, const GemmArgs& g, const GivenOperan
                [&](auto tile) { multiply<T, decltype(tile)>(parallel, g, given); });
 }
 
+using TileOfPairs = Tile<float, Simd<float>::kPairRows, Simd<float>::kPairVectors, Sums::kPairs>;
+
+// Calls use(a tile) with the tile for whose products a matrix of elements `dtype` is packed.
+template <class T, class Use>
+auto with_tile_of_packed(DType dtype, int64_t n, const Use& use) {
+  if constexpr (std::is_same_v<T, float>)
+    if (dtype == DType::kBFloat16) return use(TileOfPairs());
+  return with_tile<T>(true, n, use);
+}
+
+// Whether B is packed for multiply_by_tiles().
+constexpr bool packs_for_tiles([[maybe_unused]] DType dtype) {
+#if defined(LOCKSTEP_TILES)
+  return dtype == DType::kBFloat16;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 template <>
 void gemm_serial<float>(Parallel& parallel, const GemmArgs& g, const Stairs& stairs,
                         const PackedMatrix<float>& packed) {
-  using S = Simd<float>;
   const bool pairs = g.a.dtype == DType::kBFloat16 && g.b.dtype == DType::kBFloat16;
-  if (pairs && has_few_rows<float, true>(g)) return multiply_few_rows<float, true>(parallel, g);
+  if (!packed.data) {
+    if (pairs && has_few_rows<float, true>(g)) return multiply_few_rows<float, true>(parallel, g);
+    if (!pairs && has_few_rows<float, false>(g)) return multiply_few_rows<float, false>(parallel, g);
+  }
 #if defined(LOCKSTEP_TILES)
-  if (pairs) return multiply_by_tiles(parallel, g);
+  if (pairs) return multiply_by_tiles(parallel, g, packed);
 #endif
-  if (!pairs && has_few_rows<float, false>(g)) return multiply_few_rows<float, false>(parallel, g);
-  // Without stairs and what was packed: tiles of pairs take whole panels and whole blocks of k.
-  if (pairs) return multiply<float, Tile<float, S::kPairRows, S::kPairVectors, Sums::kPairs>>(parallel, g);
+  // Without stairs: tiles of pairs take whole panels and whole blocks of k.
+  if (pairs) return multiply<float, TileOfPairs>(parallel, g, {.packed = packed});
   multiply_by_chains<float>(parallel, g, {.stairs = stairs, .packed = packed});
 }
 
@@ -248,16 +273,28 @@ void gemm_serial<double>(Parallel& parallel, const GemmArgs& g, const Stairs& st
 }
 
 template <class T>
-int64_t packed_size(int64_t k, int64_t n) {
-  return with_tile<T>(true, n, [&](auto tile) { return Panels<decltype(tile)>::whole(n).packed_size(k); });
+int64_t packed_size(DType dtype, int64_t k, int64_t n) {
+#if defined(LOCKSTEP_TILES)
+  if (packs_for_tiles(dtype)) return size_packed_for_tiles(k, n);
+#endif
+  return with_tile_of_packed<T>(dtype, n, [&](auto tile) {
+    return Panels<decltype(tile)>::whole(n).packed_size(packed_depth<decltype(tile)>(k));
+  });
 }
 template <class T>
 PackedMatrix<T> pack_matrix(const Matrix& b, int64_t k, int64_t n, T* out) {
-  with_tile<T>(true, n, [&](auto tile) { pack_b<T>(b, 0, k, 0, n, Panels<decltype(tile)>::whole(n), out); });
+#if defined(LOCKSTEP_TILES)
+  if constexpr (std::is_same_v<T, float>)
+    if (packs_for_tiles(b.dtype)) return pack_for_tiles(b, k, n, out), PackedMatrix<T>{out, k, n};
+#endif
+  with_tile_of_packed<T>(b.dtype, n, [&](auto tile) {
+    using Of = decltype(tile);
+    pack_b<T, Of>(b, 0, k, 0, n, Panels<Of>::whole(n), out);
+  });
   return {out, k, n};
 }
-template int64_t packed_size<float>(int64_t, int64_t);
-template int64_t packed_size<double>(int64_t, int64_t);
+template int64_t packed_size<float>(DType, int64_t, int64_t);
+template int64_t packed_size<double>(DType, int64_t, int64_t);
 template PackedMatrix<float> pack_matrix<float>(const Matrix&, int64_t, int64_t, float*);
 template PackedMatrix<double> pack_matrix<double>(const Matrix&, int64_t, int64_t, double*);
 

@@ -28,8 +28,8 @@ struct Stairs {
   int64_t first = 0;
 };
 
-// B[k, n], packed once by pack_matrix() for several products. A product uses its first g.k <= k rows and g.n <= n
-// columns; g.b must hold the same elements, since some products read that instead.
+// B[k, n], packed once by pack_matrix() for several products, as its type asks for: B of bf16 is multiplied by A of
+// bf16 alone, and as a whole; of B in type T a product may use its first g.k <= k rows and g.n <= n columns.
 template <class T>
 struct PackedMatrix {
   const T* data = nullptr;
@@ -48,10 +48,10 @@ template <>
 void gemm_serial<double>(Parallel& parallel, const GemmArgs& g, const Stairs& stairs,
                          const PackedMatrix<double>& packed);
 
-// How many elements a packed matrix takes.
+// How many elements of type T a packed matrix of elements `dtype` takes.
 template <class T>
-int64_t packed_size(int64_t k, int64_t n);
-// B[k, n], of type T, packed in `out`.
+int64_t packed_size(DType dtype, int64_t k, int64_t n);
+// B[k, n], of type T or bf16, packed in `out`.
 template <class T>
 PackedMatrix<T> pack_matrix(const Matrix& b, int64_t k, int64_t n, T* out);
 
@@ -92,7 +92,9 @@ void gemm_of_gathered_a(Parallel& parallel, const GemmArgs& g, const GatheredMat
 template <class T>
 void gemm_of_gathered_b(Parallel& parallel, const GemmArgs& g, const GatheredMatrix<T>& b);
 
-// The product of two operands in bf16 by AMX, for levels that have it (gemm_tiles.cpp).
-void multiply_by_tiles(Parallel& parallel, const GemmArgs& g);
+// The same of two operands in bf16 by AMX, for levels that have it (gemm_tiles.cpp).
+void multiply_by_tiles(Parallel& parallel, const GemmArgs& g, const PackedMatrix<float>& packed);
+int64_t size_packed_for_tiles(int64_t k, int64_t n);
+void pack_for_tiles(const Matrix& b, int64_t k, int64_t n, float* out);
 
 }  // namespace lockstep::inline LOCKSTEP_ISA

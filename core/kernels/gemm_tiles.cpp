@@ -146,9 +146,45 @@ PackedRows rows_of_a(const Matrix& a, int64_t m0, int64_t k0, int64_t rows, int6
   return {out, whole};
 }
 
+// B is cut into blocks of kMostCols columns and kMostDepth rows, each packed as panels of kBlock columns.
+struct TiledBlock {
+  int64_t k0, depth, n0, cols;
+  int64_t whole() const { return whole_blocks(depth); }
+};
+
+void pack_block(const Matrix& b, const TiledBlock& block, uint16_t* out) {
+  const auto [k0, depth, n0, cols] = block;
+  const int64_t whole = block.whole();
+  for (int64_t j = 0; j < cols; j += kBlock)
+    for (int64_t k = 0; k < whole; k += kBlock)
+      for (int64_t half = 0; half < kBlock; half += 16)
+        pack_words<true>(b, k0 + k, n0 + j + half, depth - k, cols - j - half,
+                         reinterpret_cast<uint32_t*>(out + j * whole + k * kBlock) + half, kBlock);
+}
+
+// Where a block is in a matrix that was packed before.
+int64_t packed_at(const TiledBlock& block, int64_t k) {
+  return block.n0 * whole_blocks(k) + block.k0 * whole_blocks(block.cols);
+}
+
+// Calls visit(block) for the blocks of B[k, n], at least one of each range of columns.
+template <class Visit>
+void each_block(int64_t k, int64_t n, const Visit& visit) {
+  for (int64_t n0 = 0; n0 < n; n0 += kMostCols)
+    for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += kMostDepth)
+      visit(TiledBlock{k0, k - k0 < kMostDepth ? k - k0 : kMostDepth, n0, n - n0 < kMostCols ? n - n0 : kMostCols});
+}
+
 }  // namespace
 
-void multiply_by_tiles(Parallel& parallel, const GemmArgs& g) {
+int64_t size_packed_for_tiles(int64_t k, int64_t n) { return whole_blocks(k) * whole_blocks(n) / 2; }
+void pack_for_tiles(const Matrix& b, int64_t k, int64_t n, float* out) {
+  each_block(k, n, [&](const TiledBlock& block) {
+    pack_block(b, block, reinterpret_cast<uint16_t*>(out) + packed_at(block, k));
+  });
+}
+
+void multiply_by_tiles(Parallel& parallel, const GemmArgs& g, const PackedMatrix<float>& packed) {
   [[maybe_unused]] const TilesInUse tiles{};
   const bool direct_c = g.c.dtype == DType::kFloat32, several = g.k > kMostDepth;
   const int64_t deepest = whole_blocks(g.k < kMostDepth ? g.k : kMostDepth),
@@ -158,51 +194,46 @@ void multiply_by_tiles(Parallel& parallel, const GemmArgs& g) {
   float* edge = static_cast<float*>(parallel.scratch(0, (kBlockRows * kBlock + kept) * 4 + kBlockRows * deepest * 2));
   float* sums = edge + kBlockRows * kBlock;
   auto* tile_a = reinterpret_cast<uint16_t*>(sums + kept);
-  auto* packed_b = static_cast<uint16_t*>(parallel.scratch(1, widest * deepest * 2 + 64));
-  for (int64_t n0 = 0; n0 < g.n; n0 += kMostCols) {
-    const int64_t cols = g.n - n0 < kMostCols ? g.n - n0 : kMostCols;
-    for (int64_t k0 = 0; k0 == 0 || k0 < g.k; k0 += kMostDepth) {
-      const int64_t depth = g.k - k0 < kMostDepth ? g.k - k0 : kMostDepth, whole = whole_blocks(depth);
-      const bool first = k0 == 0, last = k0 + depth >= g.k;
-      for (int64_t j = 0; j < cols; j += kBlock)
-        for (int64_t k = 0; k < whole; k += kBlock)
-          for (int64_t half = 0; half < kBlock; half += 16)
-            pack_words<true>(g.b, k0 + k, n0 + j + half, depth - k, cols - j - half,
-                             reinterpret_cast<uint32_t*>(packed_b + j * whole + k * kBlock) + half, kBlock);
-      for (int64_t m0 = 0; m0 < g.m; m0 += kBlockRows) {
-        const int64_t rows = g.m - m0 < kBlockRows ? g.m - m0 : kBlockRows;
-        const auto [a, stride] = rows_of_a(g.a, m0, k0, rows, depth, tile_a);
-        for (int64_t j = 0; j < cols; j += kBlock) {
-          const int64_t width = cols - j < kBlock ? cols - j : kBlock;
-          if (const int64_t rest = cols - j - kBlock; rest > 0 && (direct_c || last))
-            fetch_block(g.c, m0, n0 + j + kBlock, rows, rest < kBlock ? rest : kBlock);
-          const bool in_place = direct_c ? (kDots || rows == kBlockRows) && width == kBlock : several;
-          const int64_t ldc = !in_place ? kBlock : direct_c ? g.c.row_stride : widest;
-          float* c = !in_place  ? edge
-                     : direct_c ? static_cast<float*>(g.c.data) + m0 * g.c.row_stride + n0 + j
-                                : sums + m0 * widest + j;
-          // What the products are added to; null: nothing.
-          const float* before = nullptr;
-          if (in_place && (!first || (g.accumulate && direct_c))) {
-            before = c;
-          } else if (!first || g.accumulate) {
-            for (int64_t r = 0; r < rows; ++r)
-              load_run<float>(g.c.data, g.c.dtype, (m0 + r) * g.c.row_stride + n0 + j, 1, width, edge + r * kBlock);
-            before = edge;
-          } else if (g.bias) {
-            load_run<float>(g.bias, g.bias_dtype, n0 + j, 1, width, edge);
-            for (int64_t r = 1; r < kBlockRows; ++r) std::memcpy(edge + r * kBlock, edge, kBlock * sizeof(float));
-            before = edge;
-          }
-          multiply_block(whole, rows, a, stride, packed_b + j * whole, before, before == edge ? kBlock : ldc, c, ldc);
-          if (c == edge || (!direct_c && last))
-            for (int64_t r = 0; r < rows; ++r)
-              store_run<float>(g.c.data, g.c.dtype, (m0 + r) * g.c.row_stride + n0 + j, 1, width, c + r * ldc);
+  auto* room = packed.data ? nullptr : static_cast<uint16_t*>(parallel.scratch(1, widest * deepest * 2 + 64));
+  each_block(g.k, g.n, [&](const TiledBlock& block) {
+    const auto [k0, depth, n0, cols] = block;
+    const int64_t whole = block.whole();
+    const bool first = k0 == 0, last = k0 + depth >= g.k;
+    if (!packed.data) pack_block(g.b, block, room);
+    const uint16_t* packed_b =
+        packed.data ? reinterpret_cast<const uint16_t*>(packed.data) + packed_at(block, packed.k) : room;
+    for (int64_t m0 = 0; m0 < g.m; m0 += kBlockRows) {
+      const int64_t rows = g.m - m0 < kBlockRows ? g.m - m0 : kBlockRows;
+      const auto [a, stride] = rows_of_a(g.a, m0, k0, rows, depth, tile_a);
+      for (int64_t j = 0; j < cols; j += kBlock) {
+        const int64_t width = cols - j < kBlock ? cols - j : kBlock;
+        if (const int64_t rest = cols - j - kBlock; rest > 0 && (direct_c || last))
+          fetch_block(g.c, m0, n0 + j + kBlock, rows, rest < kBlock ? rest : kBlock);
+        const bool in_place = direct_c ? (kDots || rows == kBlockRows) && width == kBlock : several;
+        const int64_t ldc = !in_place ? kBlock : direct_c ? g.c.row_stride : widest;
+        float* c = !in_place  ? edge
+                   : direct_c ? static_cast<float*>(g.c.data) + m0 * g.c.row_stride + n0 + j
+                              : sums + m0 * widest + j;
+        // What the products are added to; null: nothing.
+        const float* before = nullptr;
+        if (in_place && (!first || (g.accumulate && direct_c))) {
+          before = c;
+        } else if (!first || g.accumulate) {
+          for (int64_t r = 0; r < rows; ++r)
+            load_run<float>(g.c.data, g.c.dtype, (m0 + r) * g.c.row_stride + n0 + j, 1, width, edge + r * kBlock);
+          before = edge;
+        } else if (g.bias) {
+          load_run<float>(g.bias, g.bias_dtype, n0 + j, 1, width, edge);
+          for (int64_t r = 1; r < kBlockRows; ++r) std::memcpy(edge + r * kBlock, edge, kBlock * sizeof(float));
+          before = edge;
         }
+        multiply_block(whole, rows, a, stride, packed_b + j * whole, before, before == edge ? kBlock : ldc, c, ldc);
+        if (c == edge || (!direct_c && last))
+          for (int64_t r = 0; r < rows; ++r)
+            store_run<float>(g.c.data, g.c.dtype, (m0 + r) * g.c.row_stride + n0 + j, 1, width, c + r * ldc);
       }
-      if (g.k == 0) break;
     }
-  }
+  });
 }
 
 }  // namespace lockstep::inline LOCKSTEP_ISA

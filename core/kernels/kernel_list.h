@@ -10,7 +10,8 @@
   KERNEL(conv_backward_input, const ConvArgs&)  /* x receives the gradient, y holds the incoming */ \
   KERNEL(conv_backward_weight, const ConvArgs&) /* weight receives the gradient */                  \
   KERNEL(attention, const AttentionArgs&)                                                           \
-  KERNEL(attention_backward, const AttentionArgs&)
+  KERNEL(attention_backward, const AttentionArgs&)                                                  \
+  KERNEL(recurrent, const RecurrentArgs&)
 
 #define LOCKSTEP_OTHER_KERNELS(KERNEL)                                                             \
   KERNEL(pointwise, PointwiseOp, const PointwiseArgs&)                                             \

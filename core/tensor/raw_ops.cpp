@@ -256,6 +256,16 @@ void sum_dims(const Tensor& out, const Tensor& in, const std::vector<int>& dims,
   }
 }
 
+void sum_columns_as_rows(const Tensor& out, const Tensor& in) {
+  check(in.rank() == 2 && in.is_contiguous() && out.is_contiguous() && out.numel() == in.dim(1), "sum of ", in,
+        " into ", out);
+  ColumnArgs a;
+  a.rows = in.dim(0), a.cols = in.dim(1), a.in_lanes = true;
+  a.in = in.read(), a.in_dtype = in.dtype();
+  a.out = out.write(), a.out_dtype = out.dtype();
+  launch([](Parallel& p, const ColumnArgs& c) { kernels(p).column_sum(p, c); }, a);
+}
+
 Tensor sum_to(const Tensor& in, const Shape& shape, DType dtype) {
   if (in.shape() == shape) return in;
   const int extra = in.rank() - shape.rank();
@@ -266,6 +276,8 @@ Tensor sum_to(const Tensor& in, const Shape& shape, DType dtype) {
   sum_dims(out, in, dims);
   return out;
 }
+
+namespace {
 
 GemmArgs gemm_args(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
   auto three = [](const Tensor& t) { return t.rank() == 3 ? t : t.expand(Shape{1, t.dim(0), t.dim(1)}); };
@@ -291,8 +303,6 @@ GemmArgs gemm_args(const Tensor& c, const Tensor& a, const Tensor& b, const Tens
   return g;
 }
 
-namespace {
-
 thread_local std::function<void(const Tensor&)> product_observer;
 
 void launch_gemm(const GemmArgs& g) {
@@ -309,6 +319,7 @@ void check_epilogue(const Tensor& c, const Tensor& aux) {
 
 void set_product_observer(std::function<void(const Tensor&)> observer) { product_observer = std::move(observer); }
 bool has_product_observer() { return static_cast<bool>(product_observer); }
+void observe_product(const Tensor& result) { product_observer(result); }
 
 void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias, bool accumulate) {
   GemmArgs g = gemm_args(c, a, b, bias);

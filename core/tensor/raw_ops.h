@@ -63,13 +63,13 @@ void encode_blocks(const Tensor& codes, const Tensor& scales, const Tensor& valu
 void decode_blocks(const Tensor& values, const Tensor& codes, const Tensor& scales);
 // Sums over `dims` (sorted); in `out` these dimensions have extent 1 or are left out.
 void sum_dims(const Tensor& out, const Tensor& in, const std::vector<int>& dims, bool accumulate = false);
+// out[c] = the sum of column c of `in` [rows, cols], contiguous, as sum_dims() sums a row: on a CPU the same bits.
+void sum_columns_as_rows(const Tensor& out, const Tensor& in);
 // The reverse of broadcasting: sums `in` to `shape`; returns `in` itself if it has that shape.
 Tensor sum_to(const Tensor& in, const Shape& shape, DType dtype);
 // C = A B (+ bias) or C += A B. Rank-2 or batched rank-3 operands of any strides (a batch of one repeats); C's rows
 // contiguous.
 void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias = {}, bool accumulate = false);
-// Builds the arguments only, for products that are part of another kernel; only where has_product_observer() is false.
-GemmArgs gemm_args(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias = {});
 // pre = A B (+ bias), y = gelu(pre). Rank 2; y and pre of one type, each contiguous.
 void gemm_gelu(const Tensor& y, const Tensor& pre, const Tensor& a, const Tensor& b, const Tensor& bias = {});
 // C = (A B) gelu'(pre), element by element; as above.
@@ -78,6 +78,7 @@ void gemm_gelu_backward(const Tensor& c, const Tensor& a, const Tensor& b, const
 // nothing is. For faults that are injected.
 void set_product_observer(std::function<void(const Tensor& result)> observer);
 bool has_product_observer();
+void observe_product(const Tensor& result);  // of another kernel; where there is an observer
 // Where a gradient goes: `out` is overwritten, or added to.
 struct GradientTarget {
   Tensor out;

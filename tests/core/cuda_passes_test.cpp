@@ -114,6 +114,41 @@ TEST(CudaPointwise, Cells) {
       }
 }
 
+TEST(CudaRecurrent, StepsAndTheirGradients) {
+  constexpr int64_t kTime = 3, kBatch = 4, kHidden = 6;
+  for (DType low : {DType::kFloat32, DType::kBFloat16, DType::kFloat64})
+    for (bool lstm : {true, false})
+      for (bool reverse : {false, true}) {
+        SCOPED_TRACE(str(lstm ? "LSTM" : "GRU", reverse ? ", reverse" : "", " in ", low));
+        const DType wide = low == DType::kFloat64 ? low : DType::kFloat32;
+        const int64_t gates = (lstm ? 4 : 3) * kHidden;
+        uint64_t seed = 0;
+        const auto values = [&](const Shape& shape, DType dtype) { return random_tensor(shape, ++seed, -1, 1, dtype); };
+        const auto work = [&](const KernelTable& table, Parallel& where) {
+          seed = 0;
+          const Tensor weight = values({gates, kHidden}, low), zero = Tensor::zeros({1}, wide),
+                       sums = values({kTime, kBatch, gates}, wide), of_h = values({kTime, kBatch, kHidden}, wide),
+                       dh = values({kTime, kBatch, kHidden}, wide), c = Tensor::empty(dh.shape(), wide),
+                       h = Tensor::empty(dh.shape(), low), dstate = Tensor::zeros({kBatch, kHidden}, wide),
+                       dgates = Tensor::empty(sums.shape(), wide), dof_h = Tensor::zeros(of_h.shape(), wide),
+                       dgates_low = low == wide ? dgates : Tensor::empty(sums.shape(), low),
+                       dof_h_low = low == wide ? dof_h : Tensor::zeros(of_h.shape(), low);
+          RecurrentArgs a;
+          a.pass = lstm ? CellPass::kLstm : CellPass::kGru, a.reverse = reverse;
+          a.end = a.time = kTime, a.batch = kBatch, a.hidden = kHidden, a.wide = wide, a.low = low;
+          a.weight = weight.read(), a.zero = zero.read();
+          a.gates = sums.write(), a.of_h = of_h.write(), a.c = c.write(), a.h = h.write(), a.dh = dh.write();
+          a.dgates = dgates.write(), a.dof_h = dof_h.write(), a.dstate = dstate.write();
+          a.dgates_low = dgates_low.write(), a.dof_h_low = dof_h_low.write();
+          table.recurrent(where, a);
+          a.pass = lstm ? CellPass::kLstmBackward : CellPass::kGruBackward;
+          table.recurrent(where, a);
+          return Values{h.to_vector(), dh.to_vector(), dgates.to_vector(), dof_h_low.to_vector(), dstate.to_vector()};
+        };
+        expect_near(work, 4 * rounding_of(low));
+      }
+}
+
 TEST(CudaImages, Resample) {
   using enum ResampleMode;
   const auto axis = [](ResampleMode mode, int64_t in, int64_t out) {

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/device/thread_pool.h"
 #include "core/kernels/kernels.h"
+#include "core/kernels/recurrent_steps.h"
 #include "core/kernels/stage.h"
 
 namespace lockstep {
@@ -19,6 +20,7 @@ void conv_backward_input(Parallel&, const ConvArgs&);
 void conv_backward_weight(Parallel&, const ConvArgs&);
 void attention(Parallel&, const AttentionArgs&);
 void attention_backward(Parallel&, const AttentionArgs&);
+void recurrent(Parallel&, const RecurrentArgs&);
 }  // namespace emulated_amx
 namespace {
 
@@ -36,6 +38,7 @@ std::vector<KernelTable> tables(IsaLevel least) {
   t.conv_backward_weight = emulated_amx::conv_backward_weight;
   t.attention = emulated_amx::attention;
   t.attention_backward = emulated_amx::attention_backward;
+  t.recurrent = emulated_amx::recurrent;
   out.push_back(t);
   return out;
 }
@@ -239,6 +242,93 @@ TEST(Product, OfAttentionInBf16HasTheSameBitsAtEachLevelWithFusedMultiplyAdd) {
       EXPECT_EQ(dqkv, first_dqkv) << table.isa;
     }
   }
+}
+
+// Runs the parts of a step as kernels of a level over the whole batch, which pack nothing in advance.
+struct Unpacked {
+  const KernelTable& table;
+  Parallel& where;
+  void multiply(StepWeight, const GemmArgs& g) { table.gemm(where, g); }
+  void pointwise(PointwiseOp op, const PointwiseArgs& p) { table.pointwise(where, op, p); }
+  void cell(CellPass pass, const PointwiseArgs& p) { table.cell(where, pass, p); }
+};
+
+// All tensors of a recurrent layer and its gradient; `low` are those in the type of products.
+template <class Low>
+struct RecurrentLayer {
+  RecurrentLayer(bool lstm, bool reverse, int64_t hidden, int64_t batch, int64_t time, DType dtype) {
+    Numbers numbers(7);
+    a.pass = lstm ? CellPass::kLstm : CellPass::kGru, a.reverse = reverse;
+    a.end = a.time = time, a.batch = batch, a.hidden = hidden, a.low = dtype;
+    const int64_t rows = time * batch;
+    const auto wide = [&](int64_t n, std::vector<float>& v) {
+      v.resize(static_cast<size_t>(n));
+      for (float& x : v) x = numbers.value(false);
+      return v.data();
+    };
+    const auto low = [&](int64_t n, std::vector<Low>& v) {
+      v.resize(static_cast<size_t>(n));
+      for (Low& x : v)
+        if constexpr (sizeof(Low) == 2) x = to_bf16(numbers.value(false) / 8);
+        else x = numbers.value(false) / 8;
+      return v.data();
+    };
+    a.weight = low(a.all_gates() * hidden, weight), a.zero = wide(1, zero);
+    zero[0] = 0;
+    a.gates = wide(rows * a.all_gates(), gates), a.c = wide(rows * hidden, c), a.of_h = wide(rows * hidden, of_h);
+    a.h = low(rows * hidden, h), a.dh = wide(rows * hidden, dh), a.dstate = wide(batch * hidden, dstate);
+    std::fill(dstate.begin(), dstate.end(), 0.0f);
+    a.dgates = wide(rows * a.all_gates(), dgates), a.dof_h = wide(rows * hidden, dof_h);
+    a.dgates_low = a.dgates, a.dof_h_low = a.dof_h;
+    if (sizeof(Low) == 2)
+      a.dgates_low = low(rows * a.all_gates(), dgates_low), a.dof_h_low = low(rows * hidden, dof_h_low);
+  }
+  template <class Run>
+  void run(const Run& steps) {
+    steps(a);
+    a.pass = a.lstm() ? CellPass::kLstmBackward : CellPass::kGruBackward;
+    steps(a);
+  }
+  bool operator==(const RecurrentLayer& o) const {
+    return gates == o.gates && c == o.c && of_h == o.of_h && h == o.h && dh == o.dh && dgates == o.dgates &&
+           dof_h == o.dof_h && dgates_low == o.dgates_low && dof_h_low == o.dof_h_low && dstate == o.dstate;
+  }
+
+  RecurrentArgs a;
+  std::vector<float> zero, gates, of_h, c, dh, dgates, dof_h, dstate;
+  std::vector<Low> weight, h, dgates_low, dof_h_low;
+};
+
+template <class Low>
+void expect_recurrent_bits(DType dtype) {
+  struct Case {
+    int64_t hidden, batch, time;
+  };
+  for (const KernelTable& table : tables(IsaLevel::kGeneric))
+    for (const auto& [hidden, batch, time] : {Case{300, 20, 3}, Case{128, 33, 2}, Case{37, 9, 4}, Case{8, 3, 3}})
+      for (bool lstm : {true, false})
+        for (bool reverse : {false, true}) {
+          if (reverse && hidden > 40) continue;
+          SCOPED_TRACE(std::string(table.isa) + (lstm ? ": LSTM of " : ": GRU of ") + std::to_string(hidden));
+          ThreadPool alone(1);
+          RecurrentLayer<Low> expected(lstm, reverse, hidden, batch, time, dtype);
+          expected.run([&](const RecurrentArgs& a) {
+            Unpacked parts{table, alone};
+            RecurrentSteps(a, 0, a.batch, parts).all();
+          });
+          for (int threads : {1, 2, 5}) {
+            ThreadPool pool(threads);
+            RecurrentLayer<Low> got(lstm, reverse, hidden, batch, time, dtype);
+            got.run([&](const RecurrentArgs& a) { table.recurrent(pool, a); });
+            EXPECT_TRUE(got == expected) << threads << " threads";
+          }
+        }
+}
+
+TEST(Product, OfRecurrentLayersHasTheBitsOfItsPartsAtEachLevel) {
+  flush_denormals();
+  expect_recurrent_bits<float>(DType::kFloat32);
+  expect_recurrent_bits<uint16_t>(DType::kBFloat16);
 }
 
 }  // namespace

@@ -119,20 +119,30 @@ TEST(Broadcasting, FollowsTheTrailingExtents) {
   }
 }
 
-// Any views of any shapes: the kernel's merged, tiled walk gives what index arithmetic gives.
+// Any views of any shapes, of short and of long lines, into all and into a part of a tensor: the kernel's merged, tiled
+// walk gives what index arithmetic gives.
 TEST(Broadcasting, OfRandomViewsMatchesIndexArithmetic) {
-  for (uint64_t seed = 0; seed < 200; ++seed) {
-    Draw draw{seed};
-    const Tensor base = counting({4, 3, 6, 5}), a = random_view(base, draw, 5);
-    Shape thin = a.shape();
-    for (int64_t& e : thin)
-      if (draw.below(2)) e = 1;
-    const Tensor b = counting(thin);
-    const Tensor out = Tensor::empty(a.shape());
-    raw::add(out, a, b);
-    const std::vector<double> x = by_strides(a), y = by_strides(b.expand(a.shape())), sum = out.to_vector();
-    for (size_t i = 0; i < sum.size(); ++i) ASSERT_EQ(sum[i], x[i] + y[i]) << "seed " << seed << " at " << i;
-  }
+  for (const Shape& shape : {Shape{4, 3, 6, 5}, Shape{2, 3, 1400}})
+    for (uint64_t seed = 0; seed < 200; ++seed) {
+      Draw draw{seed};
+      const Tensor base = counting(shape), a = random_view(base, draw, 5);
+      Shape thin = a.shape(), wide = a.shape();
+      for (int64_t& e : thin)
+        if (draw.below(2)) e = 1;
+      const Tensor b = counting(thin);
+      const int last = a.rank() - 1;
+      const int64_t before = last >= 0 ? draw.below(4) : 0;
+      if (last >= 0) wide[last] += before + draw.below(2);
+      const Tensor all = Tensor::zeros(wide), out = last >= 0 ? all.slice(last, before, before + a.dim(last)) : all;
+      raw::add(out, a, b);
+      const std::vector<double> x = by_strides(a), y = by_strides(b.expand(a.shape())), sum = out.to_vector();
+      for (size_t i = 0; i < sum.size(); ++i)
+        ASSERT_EQ(sum[i], x[i] + y[i]) << to_text(shape) << ", seed " << seed << " at " << i;
+      double outside = 0, inside = 0;
+      for (double v : all.to_vector()) outside += v;
+      for (double v : sum) inside += v;
+      ASSERT_EQ(outside, inside) << to_text(shape) << ", seed " << seed << ": written beside the view";
+    }
 }
 
 TEST(Broadcasting, WritesThroughAnyView) {
@@ -219,6 +229,20 @@ TEST(Shapes, HoldEightExtentsAtMost) {
   EXPECT_THROW(s.push_back(1), Error);
   EXPECT_EQ(contiguous_strides({3, 4, 5}), (Shape{20, 5, 1}));
   EXPECT_EQ(to_text(Shape{2, 3}), "[2, 3]");
+}
+
+TEST(Sums, OfColumnsAsRowsHaveTheBitsOfRows) {
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat64})
+    for (const Shape& shape : {Shape{1, 1}, Shape{31, 7}, Shape{32, 64}, Shape{100, 200}, Shape{2049, 65}}) {
+      Draw draw{3};
+      std::vector<float> values(static_cast<size_t>(shape.numel()));
+      for (float& v : values) v = static_cast<float>(draw.below(20001) - 10000) / 777;
+      const Tensor in = raw::cast(Tensor::of(values, shape), dtype), out = Tensor::empty({shape[1]}, dtype),
+                   expected = Tensor::empty({shape[1]}, dtype);
+      raw::sum_columns_as_rows(out, in);
+      raw::sum_dims(expected, in.transpose(0, 1), {1});
+      EXPECT_EQ(out.to_vector(), expected.to_vector()) << str(shape, " in ", dtype);
+    }
 }
 
 // One run of dimensions, several runs, none: sums agree with plain addition of whole numbers, which is exact.

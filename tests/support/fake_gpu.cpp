@@ -288,6 +288,11 @@ void reach(AttentionArgs& a) {
   for (HeadRows* rows : {&a.q, &a.k, &a.v, &a.dq, &a.dk, &a.dv}) gpu().reach(rows->data);
   for (void** p : {&a.y, &a.dy, &a.lse}) gpu().reach(*p);
 }
+void reach(RecurrentArgs& a) {
+  for (const void** p : {&a.weight, &a.zero}) gpu().reach(*p);
+  for (void** p : {&a.gates, &a.of_h, &a.c, &a.h, &a.dh, &a.dgates, &a.dof_h, &a.dgates_low, &a.dof_h_low, &a.dstate})
+    gpu().reach(*p);
+}
 void reach(RotaryArgs& a) {
   gpu().reach(a.starts);
   gpu().reach(a.x);

@@ -3,6 +3,7 @@
 #include "core/device/cuda/blas.h"
 #include "core/device/cuda/cross_entropy.h"
 #include "core/device/cuda/dnn.h"
+#include "core/device/cuda/recurrent.h"
 #include "core/kernels/entries.h"
 
 namespace lockstep {
