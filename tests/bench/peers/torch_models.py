@@ -175,7 +175,7 @@ for i in range(a.warmup + a.steps):
     if first is None: first = time.time() - T0
     if i >= a.warmup: times.append(time.perf_counter() - s)
 rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-products = round(products_ms(step), 2) if a.products else None
+products = products_ms(step) if a.products else None
 if rank == 0:
     print(json.dumps(dict(peer="torch " + torch.__version__, model=a.model, dtype=a.dtype, compile=a.compile, cl=a.channels_last, parallel=a.parallel,
           batch=batch, world=world, threads=torch.get_num_threads(), ms=round(statistics.median(times) * 1e3, 2),
