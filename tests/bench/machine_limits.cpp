@@ -1,7 +1,9 @@
-// What this machine can do at most: fp32 multiply-adds and copy bandwidth, on one thread and on all; one JSON line. The
-// benchmark's yardstick.
+// What this machine can do at most: fp32 multiply-adds and copy bandwidth, on one thread and on all; and how much of
+// the time it takes its threads away, which a guest of a busy host cannot see otherwise; one JSON line. The benchmark's
+// yardstick.
 #include <immintrin.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -99,13 +101,38 @@ double first_touch_gbps() {
   return static_cast<double>(kBytes) / seconds_since(begin) / 1e9;
 }
 
+struct Gaps {
+  double share, longest;  // of the time of all threads; seconds
+};
+
+// Threads that do nothing but read the clock, one for each core: where it jumps, theirs did not run.
+Gaps gaps(int threads) {
+  constexpr double kSeconds = 1, kLeast = 20e-6;
+  std::vector<Gaps> of_threads(static_cast<size_t>(threads));
+  on_threads(threads, [&](int t) {
+    Gaps& mine = of_threads[static_cast<size_t>(t)];
+    const auto begin = Clock::now();
+    for (double before = 0, now; before < kSeconds; before = now) {
+      now = seconds_since(begin);
+      if (const double gap = now - before; gap > kLeast) mine.share += gap, mine.longest = std::max(mine.longest, gap);
+    }
+  });
+  Gaps all{};
+  for (const Gaps& g : of_threads) {
+    all.share += g.share / kSeconds / threads;
+    all.longest = std::max(all.longest, g.longest);
+  }
+  return all;
+}
+
 }  // namespace
 
 int main() {
   const int all = lockstep::available_cores();
+  const Gaps taken = gaps(all);
   std::printf(
       "{\"cores\":%d,\"isa\":\"%s\",\"fma_gflops_1\":%.1f,\"fma_gflops\":%.1f,\"copy_gbps_1\":%.1f,\"copy_gbps\":%.1f,"
-      "\"first_touch_gbps\":%.2f}\n",
+      "\"first_touch_gbps\":%.2f,\"taken_percent\":%.1f,\"longest_gap_ms\":%.2f}\n",
       all, lockstep::kernels(lockstep::best_isa_level()).isa, peak_gflops(1), peak_gflops(all), copy_gbps(1),
-      copy_gbps(all), first_touch_gbps());
+      copy_gbps(all), first_touch_gbps(), 100 * taken.share, 1e3 * taken.longest);
 }
