@@ -20,18 +20,17 @@ enum class CellPass : uint8_t {
                  // part)
 };
 
-// Steps [begin, end) of a layer of `hidden` cells, counted as they run forwards in time, or with `reverse` backwards. A
-// forward pass runs them in this order, a gradient's from the last to the first. Rows are of a point in time and a
-// sample of the batch, [time, batch, ...], so that each sample goes through all steps by itself.
+// All steps of a layer of `hidden` cells, forwards in time or with `reverse` backwards; a gradient's pass runs them
+// from the last to the first. Rows are of a point in time and a sample of the batch, [time, batch, ...], so that each
+// sample goes through all steps by itself.
 struct RecurrentArgs {
   CellPass pass = CellPass::kLstm;
   bool reverse = false;
-  int64_t begin = 0, end = 0;
   int64_t time = 0, batch = 0, hidden = 0;
   DType wide = DType::kFloat32;  // of gates, states and gradients
   DType low = DType::kFloat32;   // of what products multiply
   const void* weight = nullptr;  // of h, low [gates * hidden, hidden]
-  const void* zero = nullptr;    // one number: the state before the first step
+  const void* zero = nullptr;    // one number, wide: the state before the first step
   void* gates = nullptr;         // [time, batch, gates * hidden]: products of x and biases; receives those of h
   void* of_h = nullptr;          // a GRU's n's part of h [time, batch, hidden]: the bias; receives the product
   void* c = nullptr;             // an LSTM's [time, batch, hidden]
@@ -41,12 +40,13 @@ struct RecurrentArgs {
   void* dof_h = nullptr;         // as `of_h`
   void* dgates_low = nullptr;    // the same in the type of products, or dgates itself
   void* dof_h_low = nullptr;
-  void* dstate = nullptr;  // [batch, hidden]: of c, or a GRU's own part of dh; goes from step to step
+  void* dstate = nullptr;  // [batch, hidden], 0: of c, or a GRU's own part of dh; goes from step to step
 
   bool backward() const { return pass == CellPass::kLstmBackward || pass == CellPass::kGruBackward; }
   bool lstm() const { return pass == CellPass::kLstm || pass == CellPass::kLstmBackward; }
   int64_t all_gates() const { return (lstm() ? 4 : 3) * hidden; }
   int64_t joint() const { return (lstm() ? 4 : 2) * hidden; }  // of gates whose two products are summed
+  // The point in time of a step.
   int64_t at(int64_t step) const { return reverse ? time - 1 - step : step; }
 };
 

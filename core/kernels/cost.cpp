@@ -122,12 +122,14 @@ TaskCost cost_of(const AttentionArgs& a) {
 }
 
 TaskCost cost_of(const RecurrentArgs& a) {
-  const int64_t rows = (a.end - a.begin) * a.batch, values = rows * a.hidden, gates = rows * a.all_gates();
+  const int64_t rows = a.time * a.batch, values = rows * a.hidden, gates = rows * a.all_gates();
   int64_t bytes = bytes_of(a.weight, a.all_gates() * a.hidden, a.low) + bytes_of(a.h, values, a.low);
   for (const void* data : {a.gates, a.dgates}) bytes += bytes_of(data, gates, a.wide);
   for (const void* data : {a.of_h, a.c, a.dh, a.dof_h}) bytes += bytes_of(data, values, a.wide);
   if (a.low != a.wide) bytes += bytes_of(a.dgates_low, gates, a.low) + bytes_of(a.dof_h_low, values, a.low);
-  return {"recurrent", bytes, 2.0 * static_cast<double>(gates) * static_cast<double>(a.hidden)};
+  // One step has no product: the first one forward, the last one of a gradient.
+  const int64_t sums = (a.time - 1) * a.batch * a.all_gates();
+  return {"recurrent", bytes, 2.0 * static_cast<double>(sums) * static_cast<double>(a.hidden)};
 }
 
 }  // namespace lockstep

@@ -239,15 +239,6 @@ auto with_tile_of_packed(DType dtype, int64_t n, const Use& use) {
   return with_tile<T>(true, n, use);
 }
 
-// Whether B is packed for multiply_by_tiles().
-constexpr bool packs_for_tiles([[maybe_unused]] DType dtype) {
-#if defined(LOCKSTEP_TILES)
-  return dtype == DType::kBFloat16;
-#else
-  return false;
-#endif
-}
-
 }  // namespace
 
 template <>
@@ -275,7 +266,8 @@ void gemm_serial<double>(Parallel& parallel, const GemmArgs& g, const Stairs& st
 template <class T>
 int64_t packed_size(DType dtype, int64_t k, int64_t n) {
 #if defined(LOCKSTEP_TILES)
-  if (packs_for_tiles(dtype)) return size_packed_for_tiles(k, n);
+  if constexpr (std::is_same_v<T, float>)
+    if (dtype == DType::kBFloat16) return size_packed_for_tiles(k, n);
 #endif
   return with_tile_of_packed<T>(dtype, n, [&](auto tile) {
     return Panels<decltype(tile)>::whole(n).packed_size(packed_depth<decltype(tile)>(k));
@@ -285,7 +277,7 @@ template <class T>
 PackedMatrix<T> pack_matrix(const Matrix& b, int64_t k, int64_t n, T* out) {
 #if defined(LOCKSTEP_TILES)
   if constexpr (std::is_same_v<T, float>)
-    if (packs_for_tiles(b.dtype)) return pack_for_tiles(b, k, n, out), PackedMatrix<T>{out, k, n};
+    if (b.dtype == DType::kBFloat16) return pack_for_tiles(b, k, n, out), PackedMatrix<T>{out, k, n};
 #endif
   with_tile_of_packed<T>(b.dtype, n, [&](auto tile) {
     using Of = decltype(tile);

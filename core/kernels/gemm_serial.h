@@ -51,7 +51,7 @@ void gemm_serial<double>(Parallel& parallel, const GemmArgs& g, const Stairs& st
 // How many elements of type T a packed matrix of elements `dtype` takes.
 template <class T>
 int64_t packed_size(DType dtype, int64_t k, int64_t n);
-// B[k, n], of type T or bf16, packed in `out`.
+// B[k, n], packed in `out`.
 template <class T>
 PackedMatrix<T> pack_matrix(const Matrix& b, int64_t k, int64_t n, T* out);
 

@@ -30,6 +30,7 @@ class ThisThread : public Parallel {
   void run(int64_t n, int64_t, Body body) override { body(0, n); }
   int threads() const override { return 1; }
   void* scratch(int slot, int64_t bytes) override { return all_.scratch(slot, bytes); }
+  const KernelTable* device_kernels() const override { return nullptr; }
 
  private:
   Parallel& all_;
@@ -45,32 +46,46 @@ struct OnThisThread {
   void cell(CellPass pass, const PointwiseArgs& p) { passes::cell(thread, pass, p); }
 };
 
+struct OnAllThreads {
+  Parallel& threads;
+
+  void multiply(StepWeight, const GemmArgs& g) { gemm(threads, g); }
+  void pointwise(PointwiseOp op, const PointwiseArgs& p) { passes::pointwise(threads, op, p); }
+  void cell(CellPass pass, const PointwiseArgs& p) { passes::cell(threads, pass, p); }
+};
+
+bool shares_weight(const Parallel& parallel, const RecurrentArgs& a) {
+  constexpr int64_t kFewSamples = 4, kLargeWeight = 2 << 20;  // of a thread; bytes
+  return parallel.threads() > 1 && a.batch < kFewSamples * parallel.threads() &&
+         a.all_gates() * a.hidden * size_of(a.low) > kLargeWeight;
+}
+
 template <class T>
 void recurrent_in(Parallel& parallel, const RecurrentArgs& a) {
   PackedMatrix<T> packed[2];
-  const auto size = [&](StepWeight w) {
-    return w == StepWeight::kOwn && a.lstm() ? 0
-                                             : packed_size<T>(a.low, step_weight_rows(a, w), step_weight_cols(a, w));
-  };
-  const int64_t joint = size(StepWeight::kJoint), own = size(StepWeight::kOwn);
-  const bool multiplies = a.time > 1;
-  T* room = static_cast<T*>(parallel.scratch(kWeights, (joint + own) * static_cast<int64_t>(sizeof(T))));
-  for (StepWeight w : {StepWeight::kJoint, StepWeight::kOwn})
-    if (multiplies && (w == StepWeight::kJoint || !a.lstm()))
-      packed[static_cast<int>(w)] = pack_matrix<T>(step_weight(a, w), step_weight_rows(a, w), step_weight_cols(a, w),
-                                                   w == StepWeight::kJoint ? room : room + joint);
-  constexpr int64_t kTogether = 4;  // rows of a product
-  const int64_t share = (a.batch + parallel.threads() - 1) / parallel.threads();
+  int64_t sizes[2] = {};
+  constexpr StepWeight kBoth[] = {StepWeight::kJoint, StepWeight::kOwn};
+  const int weights = a.time == 1 ? 0 : a.lstm() ? 1 : 2;
+  for (int w = 0; w < weights; ++w)
+    sizes[w] = packed_size<T>(a.low, step_weight_rows(a, kBoth[w]), step_weight_cols(a, kBoth[w]));
+  T* room = static_cast<T*>(parallel.scratch(kWeights, (sizes[0] + sizes[1]) * static_cast<int64_t>(sizeof(T))));
+  for (int w = 0; w < weights; room += sizes[w], ++w)
+    packed[static_cast<int>(kBoth[w])] =
+        pack_matrix<T>(step_weight(a, kBoth[w]), step_weight_rows(a, kBoth[w]), step_weight_cols(a, kBoth[w]), room);
   auto body = [&](int64_t begin, int64_t end) {
     OnThisThread<T> run{ThisThread(parallel), packed};
     RecurrentSteps(a, begin, end - begin, run).all();
   };
-  parallel.run(a.batch, (share + kTogether - 1) / kTogether * kTogether, body);
+  parallel.run(a.batch, (a.batch + parallel.threads() - 1) / parallel.threads(), body);
 }
 
 }  // namespace
 
 void recurrent(Parallel& parallel, const RecurrentArgs& a) {
+  if (shares_weight(parallel, a)) {
+    OnAllThreads run{parallel};
+    return RecurrentSteps(a, 0, a.batch, run).all();
+  }
   a.wide == DType::kFloat64 ? recurrent_in<double>(parallel, a) : recurrent_in<float>(parallel, a);
 }
 

@@ -1,10 +1,14 @@
 // What the steps of a recurrent layer consist of: the products and passes over elements, in order, of some samples of a
-// batch. CPUs and GPUs run the same, each by its own kernels. Plain functions.
+// batch. CPUs, GPUs and what watches single products run the same, each by kernels of its own. Plain functions.
 #pragma once
 
 #include "core/kernels/args.h"
 #include "core/kernels/cell.h"
 #include "core/kernels/pointwise.h"
+
+#ifndef LOCKSTEP_ISA
+#define LOCKSTEP_ISA host
+#endif
 
 namespace lockstep::inline LOCKSTEP_ISA {
 
@@ -36,9 +40,9 @@ class RecurrentSteps {
 
   void all() {
     if (a_.backward())
-      for (int64_t i = a_.end - 1; i >= a_.begin; --i) backward(i);
+      for (int64_t i = a_.time - 1; i >= 0; --i) backward(i);
     else
-      for (int64_t i = a_.begin; i < a_.end; ++i) forward(i);
+      for (int64_t i = 0; i < a_.time; ++i) forward(i);
   }
 
  private:

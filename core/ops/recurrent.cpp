@@ -1,6 +1,9 @@
 // Recurrent layers. All of time goes through one product where it can: gates of the inputs forward, weight and input
 // gradients backward; the steps in between are one kernel (core/kernels/cell.h). Rows are of a point in time and a
 // sample, in this order, which is also that of sums over them.
+#include <vector>
+
+#include "core/kernels/recurrent_steps.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 
@@ -59,18 +62,33 @@ RecurrentArgs arguments(CellPass pass, const Layer& l, const Tensor& weight_hh, 
   return a;
 }
 
-// Runs all steps: at once, or one by one where somebody watches the products, whose results are rows of `sums`.
-void run_steps(RecurrentArgs a, const Tensor& sums) {
-  const auto run = [&](int64_t begin, int64_t end) {
-    a.begin = begin, a.end = end;
-    raw::launch([](Parallel& p, const RecurrentArgs& args) { kernels(p).recurrent(p, args); }, a);
-  };
-  if (!raw::has_product_observer()) return run(0, a.time);
-  for (int64_t n = 0; n < a.time; ++n) {
-    const int64_t i = a.backward() ? a.time - 1 - n : n;
-    run(i, i + 1);
-    if (n > 0) raw::observe_product(sums.slice(0, a.at(i) * a.batch, (a.at(i) + 1) * a.batch));
+// Runs the parts of steps as kernels of their own, where somebody watches products: they are added to rows of `sums`.
+struct Watched {
+  std::vector<Tensor> sums;
+
+  void multiply(StepWeight, const GemmArgs& g) {
+    raw::launch([](Parallel& p, const GemmArgs& args) { kernels(p).gemm(p, args); }, g);
+    for (const Tensor& t : sums) {
+      const auto first = reinterpret_cast<uintptr_t>(t.read()), at = reinterpret_cast<uintptr_t>(g.c.data);
+      const auto size = static_cast<uintptr_t>(size_of(t.dtype()));
+      if (at < first || at >= first + static_cast<uintptr_t>(t.numel()) * size) continue;
+      const int64_t row = static_cast<int64_t>((at - first) / size) / t.dim(1);
+      return raw::observe_product(t.slice(0, row, row + g.m).slice(1, 0, g.n));
+    }
   }
+  void pointwise(PointwiseOp op, const PointwiseArgs& a) {
+    raw::launch([op](Parallel& p, const PointwiseArgs& args) { kernels(p).pointwise(p, op, args); }, a);
+  }
+  void cell(CellPass pass, const PointwiseArgs& a) {
+    raw::launch([pass](Parallel& p, const PointwiseArgs& args) { kernels(p).cell(p, pass, args); }, a);
+  }
+};
+
+void run_steps(const RecurrentArgs& a, const std::vector<Tensor>& sums) {
+  if (!raw::has_product_observer())
+    return raw::launch([](Parallel& p, const RecurrentArgs& args) { kernels(p).recurrent(p, args); }, a);
+  Watched watched{sums};
+  RecurrentSteps(a, 0, a.batch, watched).all();
 }
 
 // From the last step to the first. `gradient` is that of y [B, T, H].
@@ -88,7 +106,7 @@ GateGradients backward_steps(const Layer& l, const OverTime& steps, const Tensor
   a.dh = address(dh), a.dstate = address(dstate);
   a.dgates = address(d.gates), a.dof_h = address(d.of_h);
   a.dgates_low = address(d.gates_low), a.dof_h_low = address(d.of_h_low);
-  run_steps(a, dh.reshape({l.time * l.batch, l.hidden}));
+  run_steps(a, {dh.reshape({l.time * l.batch, l.hidden})});
   return d;
 }
 
@@ -158,6 +176,8 @@ Tensor recurrent(Cell cell, const Tensor& x, const Tensor& weight_ih, const Tens
             bias_ih.numel() == weight_ih.dim(0) && bias_hh.numel() == weight_ih.dim(0),
         name, ": ", x, " (B, T, I) with weights ", weight_ih, " and ", weight_hh, ", biases ", bias_ih, " and ",
         bias_hh);
+  check(is_floating(x.dtype()) && weight_ih.dtype() == x.dtype() && weight_hh.dtype() == x.dtype(), name, ": ", x,
+        " with weights ", weight_ih, " and ", weight_hh, " of another type");
   const Layer layer{cell, reverse, x.dim(1), x.dim(0), weight_hh.dim(1)};
   const int64_t rows = layer.time * layer.batch, H = layer.hidden, joint = layer.joint();
   const DType wide = raw::statistics_type(x);
@@ -176,8 +196,9 @@ Tensor recurrent(Cell cell, const Tensor& x, const Tensor& weight_ih, const Tens
     raw::copy(steps.of_h, bias_hh.detach().slice(0, joint, 3 * H).reshape({1, H}).expand(steps.of_h.shape()));
   }
   raw::gemm(steps.gates, input, w_ih.transpose(0, 1), bias);
-  run_steps(arguments(lstm ? CellPass::kLstm : CellPass::kGru, layer, w_hh, steps, Tensor::zeros({1}, wide)),
-            steps.gates);
+  std::vector<Tensor> sums{steps.gates};
+  if (!lstm) sums.push_back(steps.of_h);
+  run_steps(arguments(lstm ? CellPass::kLstm : CellPass::kGru, layer, w_hh, steps, Tensor::zeros({1}, wide)), sums);
   const Tensor y = rows_by_sample(steps.h, layer);
   return result_of(
       name, place, y, {&x, &weight_ih, &weight_hh, &bias_ih, &bias_hh},

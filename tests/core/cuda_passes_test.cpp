@@ -135,7 +135,7 @@ TEST(CudaRecurrent, StepsAndTheirGradients) {
                        dof_h_low = low == wide ? dof_h : Tensor::zeros(of_h.shape(), low);
           RecurrentArgs a;
           a.pass = lstm ? CellPass::kLstm : CellPass::kGru, a.reverse = reverse;
-          a.end = a.time = kTime, a.batch = kBatch, a.hidden = kHidden, a.wide = wide, a.low = low;
+          a.time = kTime, a.batch = kBatch, a.hidden = kHidden, a.wide = wide, a.low = low;
           a.weight = weight.read(), a.zero = zero.read();
           a.gates = sums.write(), a.of_h = of_h.write(), a.c = c.write(), a.h = h.write(), a.dh = dh.write();
           a.dgates = dgates.write(), a.dof_h = dof_h.write(), a.dstate = dstate.write();

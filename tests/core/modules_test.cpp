@@ -138,35 +138,101 @@ TEST(Layers, AreTheirOperations) {
   EXPECT_EQ(Softmax()(images).to_vector(), softmax(images).to_vector());
 }
 
-// The result and all gradients of a layer of `hidden` cells on a batch of `batch`.
-Numbers recurrent_bits(Cell cell, int64_t hidden, int64_t batch, int threads, bool observed) {
+// x, both weights and both biases of a layer of `hidden` cells on [batch, time, 5].
+std::vector<Tensor> recurrent_inputs(Cell cell, int64_t hidden, int64_t batch, int64_t time) {
+  const int64_t gates = (cell == Cell::kLstm ? 4 : 3) * hidden;
+  return {input({batch, time, 5}), input({gates, 5}, 2), input({gates, hidden}, 3), input({gates}, 4),
+          input({gates}, 5)};
+}
+Tensor recurrent_loss(Cell cell, const std::vector<Tensor>& x) {
+  const Tensor y = recurrent(cell, x[0], x[1], x[2], x[3], x[4]);
+  return sum(y * y);
+}
+
+// The result and all gradients. `observer`: of products.
+Numbers recurrent_bits(Cell cell, int64_t hidden, int64_t batch, int threads,
+                       std::function<void(const Tensor&)> observer = {}) {
   Stream stream(Device{}, Stream::Mode::kInline, threads);
   WithStream with(stream);
-  const int64_t gates = (cell == Cell::kLstm ? 4 : 3) * hidden;
-  std::vector<Tensor> x = {input({batch, 4, 5}), input({gates, 5}, 2), input({gates, hidden}, 3), input({gates}, 4),
-                           input({gates}, 5)};
+  std::vector<Tensor> x = recurrent_inputs(cell, hidden, batch, 4);
   for (Tensor& t : x) require_grad(t);
-  int64_t products = 0;
-  if (observed) raw::set_product_observer([&](const Tensor&) { ++products; });
+  raw::set_product_observer(std::move(observer));
   const Tensor y = recurrent(cell, x[0], x[1], x[2], x[3], x[4]);
   backward(sum(y * y));
   raw::set_product_observer({});
-  EXPECT_EQ(products >= 2 * 3, observed) << "those of the steps, too";
   Numbers out = y.to_vector();
   for (const Tensor& t : x)
     for (double g : grad_of(t).to_vector()) out.push_back(g);
   return out;
 }
 
-// Whether a step's products and cells are one task for several threads, or a task each.
-TEST(Recurrent, HasTheSameBitsHoweverAStepIsCut) {
+// Whether threads share out the samples or, of a large weight, the products of each step; whether one kernel runs all
+// steps or each part is one, as where products are watched.
+TEST(Recurrent, HasTheSameBitsHoweverItIsRun) {
   for (Cell cell : {Cell::kLstm, Cell::kGru})
-    for (const auto& [hidden, batch] : {std::pair{72, 32}, {70, 16}, {70, 9}, {5, 3}}) {
-      const Numbers alone = recurrent_bits(cell, hidden, batch, 1, false);
-      EXPECT_EQ(recurrent_bits(cell, hidden, batch, 2, false), alone) << hidden << " cells, batch " << batch;
-      EXPECT_EQ(recurrent_bits(cell, hidden, batch, 3, false), alone) << hidden << " cells, batch " << batch;
-      EXPECT_EQ(recurrent_bits(cell, hidden, batch, 2, true), alone) << hidden << " cells, batch " << batch;
+    for (const auto& [hidden, batch] : {std::pair{72, 32}, {70, 9}, {5, 3}, {450, 3}}) {
+      const Numbers alone = recurrent_bits(cell, hidden, batch, 1);
+      int64_t products = 0;
+      EXPECT_EQ(recurrent_bits(cell, hidden, batch, 2), alone) << hidden << " cells, batch " << batch;
+      EXPECT_EQ(recurrent_bits(cell, hidden, batch, 3), alone) << hidden << " cells, batch " << batch;
+      EXPECT_EQ(recurrent_bits(cell, hidden, batch, 2, [&](const Tensor&) { ++products; }), alone)
+          << hidden << " cells, batch " << batch;
+      // Of x and three gradients; of the steps of an LSTM three forward and back, of a GRU twice as many.
+      EXPECT_EQ(products, cell == Cell::kLstm ? 4 + 2 * 3 : 5 + 2 * 6);
     }
+}
+
+TEST(Recurrent, AFaultInAnyWatchedProductReachesTheResults) {
+  for (Cell cell : {Cell::kLstm, Cell::kGru}) {
+    const Numbers sound = recurrent_bits(cell, 5, 3, 1);
+    for (int64_t at = 0; at < (cell == Cell::kLstm ? 10 : 17); ++at) {
+      int64_t left = at;
+      const Numbers other = recurrent_bits(cell, 5, 3, 1, [&](const Tensor& result) {
+        if (left-- == 0) raw::fill(result.slice(0, 0, 1), 0.75);
+      });
+      EXPECT_NE(other, sound) << "product " << at;
+    }
+  }
+}
+
+TEST(Recurrent, BiasesHaveTheirGradientsWhateverElseIsWanted) {
+  for (Cell cell : {Cell::kLstm, Cell::kGru})
+    for (int64_t time : {1, 4}) {
+      SCOPED_TRACE(str(cell == Cell::kLstm ? "LSTM" : "GRU", " over ", time));
+      const auto gradients = [&](const std::vector<size_t>& wanted, int passes, bool tied) {
+        std::vector<Tensor> x = recurrent_inputs(cell, 6, 3, time);
+        x[4] = input(x[3].shape(), 4);  // the same numbers
+        for (size_t i : wanted) require_grad(x[i]);
+        if (tied) x[4] = x[3];
+        for (int pass = 0; pass < passes; ++pass) backward(recurrent_loss(cell, x));
+        std::vector<Numbers> out;
+        for (size_t i : wanted) out.push_back(grad_of(x[i]).to_vector());
+        return out;
+      };
+      const std::vector<Numbers> both = gradients({3, 4}, 1, false), twice = gradients({3, 4}, 2, false);
+      EXPECT_EQ(gradients({3}, 1, false)[0], both[0]);
+      EXPECT_EQ(gradients({4}, 1, false)[0], both[1]);
+      const Numbers tied = gradients({3}, 1, true)[0];
+      for (size_t i = 0; i < tied.size(); ++i) {
+        EXPECT_NEAR(tied[i], both[0][i] + both[1][i], 1e-5);
+        EXPECT_NEAR(twice[0][i], 2 * both[0][i], 1e-5);
+        EXPECT_NEAR(twice[1][i], 2 * both[1][i], 1e-5);
+      }
+    }
+}
+
+TEST(Recurrent, TakesOneType) {
+  for (size_t other : {0u, 1u, 2u}) {
+    std::vector<Tensor> x = recurrent_inputs(Cell::kLstm, 5, 3, 4);
+    x[other] = raw::cast(x[other], DType::kBFloat16);
+    try {
+      recurrent_loss(Cell::kLstm, x);
+      ADD_FAILURE() << "input " << other;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("lstm: "), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("of another type"), std::string::npos) << e.what();
+    }
+  }
 }
 
 TEST(ModuleState, GoesThroughAFile) {
