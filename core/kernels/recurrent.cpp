@@ -1,5 +1,6 @@
 // Recurrent layers on a CPU: each thread takes some samples through all steps, so that threads wait for one another
-// once in a pass. The weight is packed once for all of them.
+// once in a pass. The weight is packed once for all of them. With a large weight and few samples each thread would
+// spend its time on reading all of the weight: then threads share the products of each step instead.
 #include "core/kernels/recurrent_steps.h"
 
 #include "core/kernels/entries.h"
