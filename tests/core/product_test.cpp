@@ -291,7 +291,7 @@ struct RecurrentLayer {
   }
   bool operator==(const RecurrentLayer& o) const {
     const auto same = [](const auto& x, const auto& y) {
-      return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(x[0])) == 0;
+      return x.size() == y.size() && (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(x[0])) == 0);
     };
     return same(gates, o.gates) && same(c, o.c) && same(of_h, o.of_h) && same(h, o.h) && same(dh, o.dh) &&
            same(dgates, o.dgates) && same(dof_h, o.dof_h) && same(dgates_low, o.dgates_low) &&
