@@ -77,6 +77,7 @@ gone "the keeper is killed" 2 "$mpirun"
 nothing_left "the keeper is killed"
 started_with 'exec sleep 1000'
 cp folders before
+kill -STOP "$keeper" # or it may see the launcher's end, and remove the folders, before its own
 killed "$pid" "$keeper"
 gone "both are killed" 2 "$mpirun"
 started_with 'exit 7'
