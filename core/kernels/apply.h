@@ -147,31 +147,17 @@ void tile_loop(const PointwiseArgs& a, const T* const* in, T* const* out, int64_
   }
 }
 
-// Whether lines of the last dimension are dense and long enough to be tiles.
-template <class T>
-bool has_long_lines(const PointwiseArgs& a, const Operand& o) {
-  constexpr int64_t kLeast = 256;
-  const int last = a.dims - 1;
-  return last >= 0 && a.sizes[last] >= kLeast && o.dtype == kTypeOf<T> && o.strides[last] == 1;
-}
-// Where an operand is read or written in one run: all of it, or where tiles are (parts of) lines, each line of it.
+// Where an operand is read or written in one run: all of it, or where tiles are (parts of) lines of the last dimension,
+// each of those.
 enum class InPlace : uint8_t { kNever, kLines, kAll };
 
 template <class T>
 InPlace in_place(const PointwiseArgs& a, const Operand& o) {
-  if (o.dtype == kTypeOf<T> && is_linear(a, o)) return InPlace::kAll;
-  return has_long_lines<T>(a, o) ? InPlace::kLines : InPlace::kNever;
-}
-// Whether tiles are cut at the ends of lines: where that leaves an operand in place, and no other needs several lines.
-template <class T>
-bool cuts_lines(const PointwiseArgs& a, int ins, int outs) {
-  bool gains = false;
-  for (int j = 0; j < ins; ++j) {
-    if (is_transposed<T>(a, a.in[j])) return false;
-    gains |= in_place<T>(a, a.in[j]) == InPlace::kLines && !repeats_in_tiles(a, a.in[j]);
-  }
-  for (int j = 0; j < outs; ++j) gains |= in_place<T>(a, a.out[j]) == InPlace::kLines;
-  return gains;
+  constexpr int64_t kLeast = 256;  // elements: shorter lines would be short tiles
+  if (o.dtype != kTypeOf<T>) return InPlace::kNever;
+  if (is_linear(a, o)) return InPlace::kAll;
+  const int last = a.dims - 1;
+  return a.sizes[last] >= kLeast && o.strides[last] == 1 ? InPlace::kLines : InPlace::kNever;
 }
 
 // All that does not depend on the functor, so that a program has it once: brings operands into dense tiles, and back.
@@ -180,17 +166,25 @@ template <class T>
                                        TileLoop<T> loop) {
   alignas(64) T in_tile[kMaxIns][kTile];
   alignas(64) T out_tile[kMaxOuts][kTile];
-  const bool by_lines = cuts_lines<T>(a, ins, outs);
-  const int64_t extent = a.dims > 0 ? a.sizes[a.dims - 1] : 1;
+  // Tiles end with lines where that leaves an operand in place, and no other needs several lines at once.
   InPlace in_direct[kMaxIns], out_direct[kMaxOuts];
-  for (int j = 0; j < ins; ++j) in_direct[j] = in_place<T>(a, a.in[j]);
-  for (int j = 0; j < outs; ++j) out_direct[j] = in_place<T>(a, a.out[j]);
+  bool gains = false, several = false;
+  for (int j = 0; j < ins; ++j) {
+    in_direct[j] = in_place<T>(a, a.in[j]);
+    gains |= in_direct[j] == InPlace::kLines && !repeats_in_tiles(a, a.in[j]);
+    several |= is_transposed<T>(a, a.in[j]);
+  }
+  for (int j = 0; j < outs; ++j) {
+    out_direct[j] = in_place<T>(a, a.out[j]);
+    gains |= out_direct[j] == InPlace::kLines;
+  }
+  const bool by_lines = gains && !several;
   for (int64_t at = begin, n; at < end; at += n) {
     n = end - at < kTile ? end - at : kTile;
     int64_t index[kMaxDims] = {};  // of `at`, where tiles are lines
     if (by_lines) {
       for (int64_t d = a.dims - 1, i = at; d >= 0; i /= a.sizes[d], --d) index[d] = i % a.sizes[d];
-      if (const int64_t left = extent - index[a.dims - 1]; left < n) n = left;
+      if (const int64_t left = a.sizes[a.dims - 1] - index[a.dims - 1]; left < n) n = left;
     }
     // Where the tile lies, if in one run; else null.
     const auto run_of = [&](const Operand& o, InPlace direct) -> T* {

@@ -31,14 +31,14 @@ struct RecurrentArgs {
   DType low = DType::kFloat32;   // of what products multiply
   const void* weight = nullptr;  // of h, low [gates * hidden, hidden]
   const void* zero = nullptr;    // one number, wide: the state before the first step
-  void* gates = nullptr;         // [time, batch, gates * hidden]: products of x and biases; receives those of h
-  void* of_h = nullptr;          // a GRU's n's part of h [time, batch, hidden]: the bias; receives the product
-  void* c = nullptr;             // an LSTM's [time, batch, hidden]
-  void* h = nullptr;             // low [time, batch, hidden]
-  void* dh = nullptr;            // [time, batch, hidden]: that of the result; receives that by way of later steps
-  void* dgates = nullptr;        // as `gates`
-  void* dof_h = nullptr;         // as `of_h`
-  void* dgates_low = nullptr;    // the same in the type of products, or dgates itself
+  void* gates = nullptr;       // [time, batch, gates * hidden]: biases and products of x, to which those of h are added
+  void* of_h = nullptr;        // a GRU's n's part of h [time, batch, hidden]: the bias, to which the product is added
+  void* c = nullptr;           // an LSTM's [time, batch, hidden]
+  void* h = nullptr;           // low [time, batch, hidden]
+  void* dh = nullptr;          // [time, batch, hidden]: of the result, to which what comes by later steps is added
+  void* dgates = nullptr;      // as `gates`
+  void* dof_h = nullptr;       // as `of_h`
+  void* dgates_low = nullptr;  // the same in the type of products, or dgates itself
   void* dof_h_low = nullptr;
   void* dstate = nullptr;  // [batch, hidden], 0: of c, or a GRU's own part of dh; goes from step to step
 

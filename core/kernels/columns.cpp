@@ -46,19 +46,37 @@ void store_sums(void* out, DType dtype, int64_t at, bool accumulate, int64_t n, 
   store_run<T>(out, dtype, at, 1, n, sum);
 }
 
-// sum[0, n) of columns from c0 on, each in kRowLanes lanes as a row is summed (apply.h). `lanes`: room for n in each.
+// sums[0, n) of columns from c0 on, kRowBlock rows at a time. `sums`: room for twice as many; `line`: for a row's.
 template <class T>
-void sum_in_lanes(const ColumnArgs& a, int64_t batch, int64_t c0, int64_t n, T* lanes, T* line) {
-  zero(lanes, kRowLanes * n);
+void sum_in_blocks(const ColumnArgs& a, int64_t batch, int64_t c0, int64_t n, T* sums, T* line) {
+  T* part = sums + n;
+  zero(sums, n);
+  for (int64_t r0 = 0; r0 < a.rows; r0 += kRowBlock) {
+    const int64_t r1 = r0 + kRowBlock < a.rows ? r0 + kRowBlock : a.rows;
+    zero(part, n);
+    for (int64_t r = r0; r < r1; ++r) {
+      const T* p = run_of<T>(a.in, a.in_dtype, (batch * a.rows + r) * a.cols + c0, n, line);
+#pragma GCC ivdep
+      for (int64_t c = 0; c < n; ++c) part[c] += p[c];
+    }
+#pragma GCC ivdep
+    for (int64_t c = 0; c < n; ++c) sums[c] += part[c];
+  }
+}
+
+// The same in lanes, as a row is summed (apply.h). `sums`: room for kRowLanes times as many.
+template <class T>
+void sum_in_lanes(const ColumnArgs& a, int64_t batch, int64_t c0, int64_t n, T* sums, T* line) {
+  zero(sums, kRowLanes * n);
   for (int64_t r = 0; r < a.rows; ++r) {
     const T* p = run_of<T>(a.in, a.in_dtype, (batch * a.rows + r) * a.cols + c0, n, line);
-    T* lane = lanes + r % kRowLanes * n;
+    T* lane = sums + r % kRowLanes * n;
 #pragma GCC ivdep
     for (int64_t c = 0; c < n; ++c) lane[c] += p[c];
   }
   for (int64_t half = kRowLanes / 2; half > 0; half /= 2)
 #pragma GCC ivdep
-    for (int64_t i = 0; i < half * n; ++i) lanes[i] += lanes[half * n + i];
+    for (int64_t i = 0; i < half * n; ++i) sums[i] += sums[half * n + i];
 }
 
 template <class T>
@@ -66,22 +84,10 @@ void column_sum_in(Parallel& parallel, const ColumnArgs& a) {
   const int64_t blocks = (a.cols + kBlock - 1) / kBlock;
   // Columns [c0, c0 + n) of one of the batch.
   auto sum_columns = [&](int64_t batch, int64_t c0, int64_t n) {
-    const int64_t room = a.in_lanes ? kRowLanes : 2;
-    T* total = static_cast<T*>(parallel.scratch(kSums, (room + 1) * n * static_cast<int64_t>(sizeof(T))));
-    T *part = total + n, *line = total + room * n;
-    if (a.in_lanes) sum_in_lanes<T>(a, batch, c0, n, total, line);
-    else zero(total, n);
-    for (int64_t r0 = 0; !a.in_lanes && r0 < a.rows; r0 += kRowBlock) {
-      const int64_t r1 = r0 + kRowBlock < a.rows ? r0 + kRowBlock : a.rows;
-      zero(part, n);
-      for (int64_t r = r0; r < r1; ++r) {
-        const T* p = run_of<T>(a.in, a.in_dtype, (batch * a.rows + r) * a.cols + c0, n, line);
-#pragma GCC ivdep
-        for (int64_t c = 0; c < n; ++c) part[c] += p[c];
-      }
-#pragma GCC ivdep
-      for (int64_t c = 0; c < n; ++c) total[c] += part[c];
-    }
+    const int64_t room = (a.in_lanes ? kRowLanes : 2) * n;
+    T* total = static_cast<T*>(parallel.scratch(kSums, (room + n) * static_cast<int64_t>(sizeof(T))));
+    T* line = total + room;
+    a.in_lanes ? sum_in_lanes(a, batch, c0, n, total, line) : sum_in_blocks(a, batch, c0, n, total, line);
     store_sums<T>(a.out, a.out_dtype, batch * a.cols + c0, a.accumulate, n, total, line);
   };
   auto body = [&](int64_t begin, int64_t end) {

@@ -17,6 +17,20 @@ namespace lockstep::inline LOCKSTEP_ISA {
 
 #define LOCKSTEP_ENTRY(name, ...) void name(Parallel&, __VA_ARGS__);
 LOCKSTEP_KERNELS(LOCKSTEP_ENTRY)
-#undef LOCKSTEP_ENTRY
 
 }  // namespace lockstep::inline LOCKSTEP_ISA
+
+// `passes`: the level whose kernels other than products this one uses.
+#if defined(LOCKSTEP_TILES)
+namespace lockstep::avx512 {
+LOCKSTEP_OTHER_KERNELS(LOCKSTEP_ENTRY)
+}
+namespace lockstep::inline LOCKSTEP_ISA {
+namespace passes = lockstep::avx512;
+}
+#else
+namespace lockstep::inline LOCKSTEP_ISA {
+namespace passes = lockstep::LOCKSTEP_ISA;
+}
+#endif
+#undef LOCKSTEP_ENTRY

@@ -3,13 +3,6 @@
 #include "core/kernels/epilogue.h"
 #include "core/kernels/gemm_serial.h"
 
-#if defined(LOCKSTEP_TILES)
-namespace lockstep::avx512 {  // has this level's other kernels
-void pointwise(Parallel&, PointwiseOp, const PointwiseArgs&);
-void column_sum(Parallel&, const ColumnArgs&);
-}  // namespace lockstep::avx512
-#endif
-
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
@@ -73,11 +66,7 @@ void gemm(Parallel& parallel, const GemmArgs& g) {
   const GemmArgs product = product_alone(g);
   if (g.a.dtype == DType::kFloat64) gemm_in<double>(parallel, product);
   else gemm_in<float>(parallel, product);
-#if defined(LOCKSTEP_TILES)
-  passes_after_product(parallel, g, avx512::pointwise, avx512::column_sum);
-#else
-  passes_after_product(parallel, g, pointwise, column_sum);
-#endif
+  passes_after_product(parallel, g, passes::pointwise, passes::column_sum);
 }
 
 }  // namespace lockstep::inline LOCKSTEP_ISA

@@ -162,8 +162,8 @@ void multiply(Parallel& parallel, const GemmArgs& g, const GivenOperands<T>& giv
   const PackedMatrix<T>& packed = given.packed;
   const int64_t packed_k = packed_depth<Tile>(packed.k);
   const bool direct_c = g.c.dtype == kTypeOf<T>;
-  // Few rows take packed B a panel at a time, so that it comes from the second-level cache once.
-  const bool by_panels = packed.data && g.m <= 2 * Tile::kRows;
+  // Few rows that are read in place take packed B a panel at a time, so that it comes from the second-level cache once.
+  const bool by_panels = packed.data && g.m <= 2 * Tile::kRows && g.a.dtype == kTypeOf<T> && g.a.col_stride == 1;
   const BlockExtents block(g, Tile::kCols, by_panels ? Tile::kCols : kWide);
   const auto panels_of = [&](int64_t cols) { return packed.data ? Panels<Tile>::whole(cols) : Panels<Tile>(cols); };
   const Panels<Tile> widest = panels_of(block.wide);

@@ -92,7 +92,8 @@ void gemm_of_gathered_a(Parallel& parallel, const GemmArgs& g, const GatheredMat
 template <class T>
 void gemm_of_gathered_b(Parallel& parallel, const GemmArgs& g, const GatheredMatrix<T>& b);
 
-// The same of two operands in bf16 by AMX, for levels that have it (gemm_tiles.cpp).
+// The product of two operands in bf16 by AMX, for levels that have it, and B packed for it, whose size is in floats
+// (gemm_tiles.cpp).
 void multiply_by_tiles(Parallel& parallel, const GemmArgs& g, const PackedMatrix<float>& packed);
 int64_t size_packed_for_tiles(int64_t k, int64_t n);
 void pack_for_tiles(const Matrix& b, int64_t k, int64_t n, float* out);

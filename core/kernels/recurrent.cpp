@@ -6,21 +6,8 @@
 #include "core/kernels/entries.h"
 #include "core/kernels/gemm_serial.h"
 
-#if defined(LOCKSTEP_TILES)
-namespace lockstep::avx512 {  // has this level's other kernels
-void pointwise(Parallel&, PointwiseOp, const PointwiseArgs&);
-void cell(Parallel&, CellPass, const PointwiseArgs&);
-}  // namespace lockstep::avx512
-#endif
-
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
-
-#if defined(LOCKSTEP_TILES)
-namespace passes = avx512;
-#else
-namespace passes = LOCKSTEP_ISA;
-#endif
 
 constexpr int kWeights = 3;  // scratch slot, of the calling thread
 
@@ -37,22 +24,22 @@ class ThisThread : public Parallel {
   Parallel& all_;
 };
 
-template <class T>
-struct OnThisThread {
-  ThisThread thread;
-  const PackedMatrix<T>* packed;
+struct Passes {
+  Parallel& where;
 
-  void multiply(StepWeight which, const GemmArgs& g) { gemm_serial<T>(thread, g, {}, packed[static_cast<int>(which)]); }
-  void pointwise(PointwiseOp op, const PointwiseArgs& p) { passes::pointwise(thread, op, p); }
-  void cell(CellPass pass, const PointwiseArgs& p) { passes::cell(thread, pass, p); }
+  void pointwise(PointwiseOp op, const PointwiseArgs& p) { passes::pointwise(where, op, p); }
+  void cell(CellPass pass, const PointwiseArgs& p) { passes::cell(where, pass, p); }
 };
 
-struct OnAllThreads {
-  Parallel& threads;
+template <class T>
+struct OnThisThread : Passes {
+  const PackedMatrix<T>* packed;  // by StepWeight
 
-  void multiply(StepWeight, const GemmArgs& g) { gemm(threads, g); }
-  void pointwise(PointwiseOp op, const PointwiseArgs& p) { passes::pointwise(threads, op, p); }
-  void cell(CellPass pass, const PointwiseArgs& p) { passes::cell(threads, pass, p); }
+  void multiply(StepWeight which, const GemmArgs& g) { gemm_serial<T>(where, g, {}, packed[static_cast<int>(which)]); }
+};
+
+struct OnAllThreads : Passes {
+  void multiply(StepWeight, const GemmArgs& g) { gemm(where, g); }
 };
 
 bool shares_weight(const Parallel& parallel, const RecurrentArgs& a) {
@@ -65,16 +52,17 @@ template <class T>
 void recurrent_in(Parallel& parallel, const RecurrentArgs& a) {
   PackedMatrix<T> packed[2];
   int64_t sizes[2] = {};
-  constexpr StepWeight kBoth[] = {StepWeight::kJoint, StepWeight::kOwn};
+  const auto weight = [](int i) { return static_cast<StepWeight>(i); };
   const int weights = a.time == 1 ? 0 : a.lstm() ? 1 : 2;
-  for (int w = 0; w < weights; ++w)
-    sizes[w] = packed_size<T>(a.low, step_weight_rows(a, kBoth[w]), step_weight_cols(a, kBoth[w]));
+  for (int i = 0; i < weights; ++i)
+    sizes[i] = packed_size<T>(a.low, step_weight_rows(a, weight(i)), step_weight_cols(a, weight(i)));
   T* room = static_cast<T*>(parallel.scratch(kWeights, (sizes[0] + sizes[1]) * static_cast<int64_t>(sizeof(T))));
-  for (int w = 0; w < weights; room += sizes[w], ++w)
-    packed[static_cast<int>(kBoth[w])] =
-        pack_matrix<T>(step_weight(a, kBoth[w]), step_weight_rows(a, kBoth[w]), step_weight_cols(a, kBoth[w]), room);
+  for (int i = 0; i < weights; room += sizes[i], ++i)
+    packed[i] =
+        pack_matrix<T>(step_weight(a, weight(i)), step_weight_rows(a, weight(i)), step_weight_cols(a, weight(i)), room);
   auto body = [&](int64_t begin, int64_t end) {
-    OnThisThread<T> run{ThisThread(parallel), packed};
+    ThisThread thread(parallel);
+    OnThisThread<T> run{{thread}, packed};
     RecurrentSteps(a, begin, end - begin, run).all();
   };
   parallel.run(a.batch, (a.batch + parallel.threads() - 1) / parallel.threads(), body);
@@ -84,7 +72,7 @@ void recurrent_in(Parallel& parallel, const RecurrentArgs& a) {
 
 void recurrent(Parallel& parallel, const RecurrentArgs& a) {
   if (shares_weight(parallel, a)) {
-    OnAllThreads run{parallel};
+    OnAllThreads run{{parallel}};
     return RecurrentSteps(a, 0, a.batch, run).all();
   }
   a.wide == DType::kFloat64 ? recurrent_in<double>(parallel, a) : recurrent_in<float>(parallel, a);

@@ -1,5 +1,5 @@
 // What the steps of a recurrent layer consist of: the products and passes over elements, in order, of some samples of a
-// batch. CPUs, GPUs and what watches single products run the same, each by kernels of its own. Plain functions.
+// batch. CPUs, GPUs and what watches single products run the same, each by kernels of its own. Stateless.
 #pragma once
 
 #include "core/kernels/args.h"
@@ -20,13 +20,15 @@ inline Matrix step_weight(const RecurrentArgs& a, StepWeight which) {
   if (a.backward()) return {data, a.low, a.hidden, 1, 0};
   return {data, a.low, 1, a.hidden, 0};
 }
-inline int64_t step_weight_rows(const RecurrentArgs& a, StepWeight which) {  // which products sum over
-  if (!a.backward()) return a.hidden;
+// Its extents, [rows, cols]: products sum over rows.
+inline int64_t step_weight_gates(const RecurrentArgs& a, StepWeight which) {
   return which == StepWeight::kJoint ? a.joint() : a.hidden;
 }
+inline int64_t step_weight_rows(const RecurrentArgs& a, StepWeight which) {
+  return a.backward() ? step_weight_gates(a, which) : a.hidden;
+}
 inline int64_t step_weight_cols(const RecurrentArgs& a, StepWeight which) {
-  if (a.backward()) return a.hidden;
-  return which == StepWeight::kJoint ? a.joint() : a.hidden;
+  return a.backward() ? a.hidden : step_weight_gates(a, which);
 }
 
 // Of samples [first, first + samples). `run` has
