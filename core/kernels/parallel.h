@@ -3,6 +3,7 @@
 // (core/device/thread_pool, backend). Files compiled for each instruction-set level include this: no std containers.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 namespace lockstep {
@@ -14,7 +15,8 @@ template <class R, class... Args>
 class FunctionRef<R(Args...)> {
  public:
   template <class F>
-  FunctionRef(F& f)  // NOLINT: implicit on purpose
+  requires(!std::same_as<F, FunctionRef>)  // a copy refers to the callable, not to the reference that was copied
+      FunctionRef(F& f)                    // NOLINT: implicit on purpose
       : object_(&f), call_([](void* o, Args... args) -> R { return (*static_cast<F*>(o))(args...); }) {}
   R operator()(Args... args) const { return call_(object_, args...); }
 

@@ -10,7 +10,7 @@
 
 #include "core/device/stream.h"
 
-namespace lockstep {
+namespace lockstep::thread_pool_test {
 namespace {
 
 TEST(ThreadPool, RunsEveryItemOnceInPiecesOfTheGrain) {
@@ -121,5 +121,16 @@ TEST(ThreadPool, WhatAPieceThrowsIsThrownToTheCallerOnceAllAreDone) {
   }
 }
 
+TEST(FunctionRef, ACopyRefersToTheCallable) {
+  using Ref = FunctionRef<int(int)>;
+  const auto twice = [](int x) { return 2 * x; };
+  const auto thrice = [](int x) { return 3 * x; };
+  Ref first(twice);
+  Ref copy(first);
+  first = Ref(thrice);
+  EXPECT_EQ(copy(7), 14);
+  EXPECT_EQ(first(7), 21);
+}
+
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::thread_pool_test
