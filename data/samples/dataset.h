@@ -71,6 +71,9 @@ class Dataset {
   virtual const DataSpec& spec() const = 0;
   // Units of a sample before its padding, at least 1. A pure function of epoch and index, callable from any thread.
   virtual int64_t length(int64_t epoch, int64_t index) const { return spec().units; }
+  // Which sample an index is in an epoch: the same number for the same sample in every epoch. What is kept for samples
+  // is kept by their numbers; indices of a mixture are others in each epoch. A pure function, callable from any thread.
+  virtual int64_t number(int64_t epoch, int64_t index) const { return index; }
   virtual Hash128 identity() const = 0;  // a hash of the content, equal on all ranks and in resumed runs
   // Writes one sample. A pure function of epoch and index, callable from any thread. Throws ExitCode::kBadData naming
   // file and index.

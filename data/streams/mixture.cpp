@@ -47,6 +47,7 @@ Mixture::Mixture(std::vector<std::shared_ptr<const Dataset>> parts, MixtureOptio
   for (const auto& part : parts_) {
     if (part != parts_[0]) add_counts(part->spec(), spec_);
     counts.push_back(part->size());
+    firsts_.push_back(total);
     total += part->size();
   }
   if (!options_.weights.empty()) counts = shares_of(total, options_.weights);
@@ -79,12 +80,17 @@ Mixture::Position Mixture::place_of(int64_t epoch, int64_t index) const {
   const int64_t size = data.size(), whole = count / size, rest = count % size;
   const int64_t drawn = epoch * rest + index - begin, own_epoch = epoch * whole + drawn / size;
   const Sampler order(size, options_.seed + part, own_epoch, options_.shuffle);
-  return {data, own_epoch, order(drawn % size)};
+  return {data, firsts_[part], own_epoch, order(drawn % size)};
 }
 
 int64_t Mixture::length(int64_t epoch, int64_t index) const {
   const Position at = place_of(epoch, index);
   return at.data.length(at.epoch, at.index);
+}
+
+int64_t Mixture::number(int64_t epoch, int64_t index) const {
+  const Position at = place_of(epoch, index);
+  return at.first + at.data.number(at.epoch, at.index);
 }
 
 void Mixture::read(int64_t epoch, int64_t index, SampleMemory sample) const {

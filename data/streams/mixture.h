@@ -31,21 +31,24 @@ class Mixture final : public Dataset {
   const DataSpec& spec() const override { return spec_; }
   Hash128 identity() const override;
   int64_t length(int64_t epoch, int64_t index) const override;
+  // Below the datasets' sizes together, which is size(). With weights an epoch lacks some and repeats others.
+  int64_t number(int64_t epoch, int64_t index) const override;
   void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
   const Vocabulary* vocabulary() const override { return parts_[0]->vocabulary(); }
 
  private:
-  // Where a sample of an epoch is: the dataset, its own epoch, and the index there.
+  // Where a sample of an epoch is: the dataset, the number of its first sample, its own epoch, and the index there.
   struct Position {
     const Dataset& data;
-    int64_t epoch, index;
+    int64_t first, epoch, index;
   };
   Position place_of(int64_t epoch, int64_t index) const;
 
   std::vector<std::shared_ptr<const Dataset>> parts_;
   MixtureOptions options_;
   DataSpec spec_;
-  std::vector<int64_t> ends_;  // of each dataset's indices
+  std::vector<int64_t> ends_;    // of each dataset's indices
+  std::vector<int64_t> firsts_;  // of each dataset's numbers
 };
 
 }  // namespace lockstep

@@ -19,6 +19,7 @@ class Mixup final : public Dataset {
   Mixup(std::shared_ptr<const Dataset> data, double alpha, uint64_t seed);
   int64_t size() const override { return data_->size(); }
   const DataSpec& spec() const override { return spec_; }
+  int64_t number(int64_t epoch, int64_t index) const override { return data_->number(epoch, index); }
   Hash128 identity() const override { return data_->identity(); }
   void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
   const Vocabulary* vocabulary() const override { return data_->vocabulary(); }

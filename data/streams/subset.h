@@ -19,6 +19,7 @@ class Subset final : public Dataset {
     data_.read(epoch, of_all(index), sample);
   }
   int64_t length(int64_t epoch, int64_t index) const override { return data_.length(epoch, of_all(index)); }
+  int64_t number(int64_t epoch, int64_t index) const override { return data_.number(epoch, of_all(index)); }
   const Vocabulary* vocabulary() const override { return data_.vocabulary(); }
 
  private:

@@ -23,6 +23,7 @@ class Unlabelled final : public Dataset {
   int64_t size() const override { return inputs_->size(); }
   const DataSpec& spec() const override { return spec_; }
   int64_t length(int64_t epoch, int64_t index) const override { return inputs_->length(epoch, index); }
+  int64_t number(int64_t epoch, int64_t index) const override { return inputs_->number(epoch, index); }
   Hash128 identity() const override { return inputs_->identity(); }
   void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
   const Vocabulary* vocabulary() const override { return inputs_->vocabulary(); }

@@ -21,7 +21,7 @@ class WithValues final : public Dataset {
     spec_.tensors.push_back(std::move(tensor));
   }
   const Dataset& base() const { return *base_; }
-  // Of all samples, in order; not while anybody reads. Until then all are NaN.
+  // Of all samples, in the order of their numbers (Dataset::number); not while anybody reads. Until then all are NaN.
   void set(std::vector<float> values) {
     check(std::ssize(values) == size() * width_, values.size(), " values of ", size(), " samples");
     values_ = std::move(values);
@@ -32,12 +32,13 @@ class WithValues final : public Dataset {
   int64_t size() const override { return base_->size(); }
   const DataSpec& spec() const override { return spec_; }
   int64_t length(int64_t epoch, int64_t index) const override { return base_->length(epoch, index); }
+  int64_t number(int64_t epoch, int64_t index) const override { return base_->number(epoch, index); }
   Hash128 identity() const override { return base_->identity(); }
   void read(int64_t epoch, int64_t index, SampleMemory sample) const override {
     base_->read(epoch, index, sample.first(sample.size() - 1));
     auto* out = static_cast<float*>(sample.back());
     if (!is_set()) std::fill_n(out, width_, std::numeric_limits<float>::quiet_NaN());
-    else std::copy_n(values_.begin() + index * width_, width_, out);
+    else std::copy_n(values_.begin() + number(epoch, index) * width_, width_, out);
   }
   const Vocabulary* vocabulary() const override { return base_->vocabulary(); }
 

@@ -35,17 +35,18 @@ std::string hash_of_model(PlacedTask& placed, Communicator& comm) {
   return to_hex(hash128(str(to_hex(sum_of_shares(mine, comm, "hash of the reference")), placed.info().base)));
 }
 
-// The task's outputs for all samples, in order, on every rank. Collective.
+// The task's outputs for all samples, in the order of their numbers, on every rank. Collective.
 std::vector<float> outputs_of(PlacedTask& placed, const Dataset& data, const char* name) {
   const EvalOptions options = placed.eval_options();
   const Axis& ranks = placed.parallel().mesh().data();
   const auto begun = Clock::now();
   auto told = begun;
-  std::vector<std::vector<double>> rows;  // sample, then its two values
-  const auto add = [&](const Tensor& output, const Batch&, const MicroBatch&, int64_t first) {
+  std::vector<std::vector<double>> rows;  // the sample's number, then its two values
+  const auto add = [&](const Tensor& output, const Batch&, const MicroBatch& m, int64_t) {
     const std::vector<double> values = output.to_vector();
-    for (size_t i = 0; i + 1 < values.size(); i += 2)
-      rows.push_back({static_cast<double>(first++), values[i], values[i + 1]});
+    check(values.size() == 2 * m.samples->size(), values.size(), " outputs of ", m.samples->size(), " pairs");
+    for (size_t i = 0; i < m.samples->size(); ++i)
+      rows.push_back({static_cast<double>(data.number(0, (*m.samples)[i])), values[2 * i], values[2 * i + 1]});
   };
   for_each_step(placed.task(), placed.parallel(), data, options, samples_of_pass(placed.parallel(), options),
                 "reference", [&](const StepBatch& step) {
@@ -57,8 +58,11 @@ std::vector<float> outputs_of(PlacedTask& placed, const Dataset& data, const cha
                                std::chrono::duration_cast<std::chrono::seconds>(now - begun).count(), " s"));
                 });
   std::vector<float> out;
-  for (const std::vector<double>& row : rows_of_all_ranks(ranks, rows, 3))
+  for (const std::vector<double>& row : rows_of_all_ranks(ranks, rows, 3)) {
+    check(static_cast<int64_t>(row[0]) == std::ssize(out) / 2, "the first epoch of these pairs lacks pair ",
+          std::ssize(out) / 2);
     out.push_back(static_cast<float>(row[1])), out.push_back(static_cast<float>(row[2]));
+  }
   return out;
 }
 
@@ -90,6 +94,16 @@ std::string part_text(const Dataset& data) {
   return out;
 }
 
+// Whether versions before 2026-11-28 kept values by places that are another sample's: of an evaluation pass sorted by
+// length, or of a mixture's first epoch.
+bool had_values_of_others(const Dataset& data) {
+  if (data.spec().length_buckets > 1) return true;
+  for (int64_t epoch = 0; epoch < 2; ++epoch)
+    for (int64_t i = 0; i < std::min<int64_t>(data.size(), 1000); ++i)
+      if (data.number(epoch, i) != i) return true;
+  return false;
+}
+
 }  // namespace
 
 Reference::Reference(const Datasets& data) : data_(data) {
@@ -104,10 +118,10 @@ bool Reference::is_missing(const Task& task) const {
   return std::any_of(needs.begin(), needs.end(), [](const TensorNeed& n) { return n.name == kReference; });
 }
 
-// What the values of a part are a function of.
-std::string Reference::key(const std::string& model, const PlacedTask& placed, const WithValues& part) const {
+std::string Reference::key(const std::string& model, const PlacedTask& placed, const WithValues& part,
+                           const char* version) const {
   const CheckpointInfo& i = placed.info();
-  return to_hex(hash128(str("model ", model, "\n", part_text(part.base()), "\ninstructions ",
+  return to_hex(hash128(str(version, "model ", model, "\n", part_text(part.base()), "\ninstructions ",
                             bits_of_isa(i.isa.c_str()), "\n", keys_of_outputs(i.math_text))));
 }
 
@@ -157,14 +171,19 @@ bool Reference::read(const std::string& model, const PlacedTask& placed, Communi
   if (validation_ && validation_ != train_) parts.push_back(validation_.get());
   std::vector<std::vector<float>> values(parts.size());
   for (size_t i = 0; i < parts.size(); ++i) values[i].resize(static_cast<size_t>(2 * parts[i]->size()));
-  // Whether the file has all parts, under whatever name.
+  // Whether the file has all parts, under whatever name; if not, whether it has values of an earlier version that
+  // belong to other pairs.
+  bool was_wrong = false;
   const auto fill = [&] {
     const Hdf5File file = Hdf5File::open(path_);
     for (size_t i = 0; i < parts.size(); ++i) {
       const std::string wanted = key(model, placed, *parts[i]);
+      const std::string earlier = key(model, placed, *parts[i], "");
       bool found = false;
       for (const std::string& name : file.list()) {
-        if (file.string_attribute(name, "key") != wanted) continue;
+        const std::string stored = file.string_attribute(name, "key");
+        if (stored == earlier && had_values_of_others(parts[i]->base())) was_wrong = true;
+        if (stored != wanted) continue;
         require(file.info(name).shape == Shape{std::ssize(values[i])}, ExitCode::kBadData, path_, ": ", name,
                 " has another size than the data");
         file.read(name, StoredType::kFloat32, {0, std::ssize(values[i])}, values[i].data());
@@ -180,7 +199,14 @@ bool Reference::read(const std::string& model, const PlacedTask& placed, Communi
   if (comm.rank() == 0 && !path_.empty() && std::filesystem::exists(path_, ignored)) {
     try {
       found = fill();
-      if (!found) log_info(str(path_, ": is of another model, other data or another precision, and is not used"));
+      if (was_wrong)
+        log_warning(str(path_,
+                        ": was written by an earlier version, which with data.buckets or several files compared "
+                        "pairs with the reference of other pairs: what this run was trained on until now was "
+                        "wrong. It goes on with the right values; begin a new run to be rid of the wrong ones"));
+      else if (!found)
+        log_info(
+            str(path_, ": is of another model, other data, another precision or an earlier version, and is not used"));
     } catch (const Error& e) {
       log_warning(str(e.what(), "; computing the reference again"));
     }

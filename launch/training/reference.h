@@ -32,7 +32,10 @@ class Reference {
   void compute_for(const Checkpoint& from, PlacedTask& placed, const Settings& settings, Communicator& comm);
 
  private:
-  std::string key(const std::string& model, const PlacedTask& placed, const WithValues& part) const;
+  // What the values of a part are a function of. Another `version` names values that were kept in another way.
+  static constexpr const char* kVersion = "values by number\n";
+  std::string key(const std::string& model, const PlacedTask& placed, const WithValues& part,
+                  const char* version = kVersion) const;
   void measure(PlacedTask& placed, Communicator& comm);
   bool read(const std::string& model, const PlacedTask& placed, Communicator& comm);
   void write(const PlacedTask& placed) const;

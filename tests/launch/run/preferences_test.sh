@@ -119,6 +119,32 @@ adapted=$(digest buckets)
 succeeds "the same at level parameters" lockstep train tune.yaml run.dir=buckets2 data.buckets=4 precision.compute=bf16 --ranks 3 sharding.level=parameters
 same "bf16, with buckets" "$adapted" "$(digest buckets2)"
 
+# With a rate of 0 a model stays its own reference: each step's loss is that of equal answers, whichever pairs it has.
+lines 3 37 pair >more.jsonl
+lines 4 10 pair >few.jsonl
+for file in more few; do
+  succeeds "pairs $file" lockstep data import json $file.jsonl set_$file.h5 --prompt q --chosen better --rejected worse --vocabulary said.h5
+done
+stays() { # LOSS WHAT keys...: nine steps of three epochs, stopped and gone on with, and the validation part
+  local dir=still what=$2
+  rm -rf $dir
+  run lockstep train tune.yaml run.dir=$dir optim.lr=0 task.beta=1 batch.global=16 batch.micro=4 '~train.steps' train.epochs=3 train.eval_every=2 \
+    "${@:3}" --until 4
+  succeeds "still $what: gone on with" lockstep train tune.yaml run.dir=$dir --resume optim.lr=0 task.beta=1 batch.global=16 batch.micro=4 '~train.steps' \
+    train.epochs=3 train.eval_every=2 "${@:3}"
+  grep -oE '"(val_)?loss":[0-9.e-]+' $dir/metrics.jsonl >losses
+  expect "still $what: each loss is $1: $(xargs <losses)" awk -F: -v all="$1" '($2 - all) ^ 2 > 1e-8 { bad = 1 } END { exit bad || NR < 6 }' losses
+}
+for task in "dpo 0.693147" "ipo 0.25"; do
+  read -r name loss <<<"$task"
+  stays "$loss" "$name, one file" task.name=$name data.path=set_more.h5 data.validation=0.2
+  stays "$loss" "$name, buckets" task.name=$name data.path=set_more.h5 data.validation=0.2 data.buckets=4 --ranks 2
+  stays "$loss" "$name, several files" task.name=$name 'data.path=set_*.h5' data.validation=0.2 --ranks 3
+  stays "$loss" "$name, several files, buckets, a fold" task.name=$name 'data.path=set_*.h5' data.validation=0 data.fold.of=3 data.fold.index=1 data.buckets=3 --ranks 2 \
+    sharding.level=parameters
+done
+stays 0.693147 "files in their order" task.name=dpo 'data.sources=[{path: set_few.h5}, {path: set_more.h5}]' data.validation=0 data.shuffle=false data.buckets=2
+
 # Bad input.
 refuses "other packing" 78 ".*gpt does not fit the data: it reads 'answers'.*; set data.packing: pairs" lockstep train tune.yaml run.dir=no data.packing=pad
 refuses "windows" 78 '.*the data holds pairs.*set data.packing to pairs' lockstep train tune.yaml run.dir=no data.packing=windows
