@@ -75,14 +75,36 @@ OfAnswers PairTask::differences(const OfAnswers& a, const OfAnswers& b) {
   return {sub(a.chosen, b.chosen), sub(a.rejected, b.rejected)};
 }
 
+namespace {
+
+// Of each pair, whether its answers are the same tokens. Their rewards then differ by rounding alone, because they lie
+// at other places of a row.
+std::vector<bool> equal_answers(const Batch& batch) {
+  const int64_t rows = batch[kAnswers].dim(0), width = batch[kAnswers].dim(1);
+  const std::vector<double> documents = batch["documents"].to_vector(), answers = batch[kAnswers].to_vector(),
+                            next = batch[kNextTokens].to_vector();
+  std::vector<bool> out;
+  for (int64_t row = 0; row < rows; ++row) {
+    std::vector<double> tokens[2];
+    for (auto i = static_cast<size_t>(row * width); i < static_cast<size_t>((row + 1) * width); ++i)
+      if (answers[i] != 0 && documents[i] < 2) tokens[static_cast<size_t>(documents[i])].push_back(next[i]);
+    out.push_back(tokens[0] == tokens[1]);
+  }
+  return out;
+}
+
+}  // namespace
+
 std::vector<Metric> PairTask::metrics() const {
   const auto mean_of = [this](std::string name, double (*of)(double chosen, double rejected)) {
     Metric metric{std::move(name)};
     metric.sum = [this, of](const Tensor& output, const Batch& batch) {
       const OfAnswers logs = reward_logs(output, batch);
       const std::vector<double> chosen = logs.chosen.to_vector(), rejected = logs.rejected.to_vector();
+      const std::vector<bool> equal = equal_answers(batch);
       MetricSum sum{0, std::ssize(chosen)};
-      for (size_t i = 0; i < chosen.size(); ++i) sum.sum += of(beta() * chosen[i], beta() * rejected[i]);
+      for (size_t i = 0; i < chosen.size(); ++i)
+        sum.sum += of(beta() * chosen[i], beta() * (equal[i] ? chosen[i] : rejected[i]));
       return sum;
     };
     return metric;

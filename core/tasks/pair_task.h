@@ -35,7 +35,8 @@ class PairTask : public ModelTask {
   double flops() const override { return 2 * ModelTask::flops(); }
   Tensor loss_of(Tensor output, const Batch& batch) override { return sum(losses(output, batch)); }
   // reward_accuracy (of how many pairs the chosen answer has the higher reward), reward_margin (by how much in the
-  // mean), reward_chosen and reward_rejected.
+  // mean), reward_chosen and reward_rejected. Answers of the same tokens have the same reward: a tie, which is not
+  // right.
   std::vector<Metric> metrics() const override;
 
  protected:

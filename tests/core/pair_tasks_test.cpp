@@ -12,7 +12,7 @@
 #include "core/models/model.h"
 #include "core/nn/module.h"
 
-namespace lockstep {
+namespace lockstep::pair_tasks_test {
 namespace {
 
 constexpr int64_t kTokens = 5;
@@ -95,7 +95,7 @@ std::map<std::string, double> measured(const Task& task, const Tensor& output) {
   return out;
 }
 
-class PairTasks : public testing::TestWithParam<std::string> {};
+class PairTasks : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(PairTasks, LossAndGradientAreThoseOfTheFormula) {
   auto model = std::make_unique<Table>();
@@ -118,7 +118,7 @@ TEST_P(PairTasks, LossAndGradientAreThoseOfTheFormula) {
     EXPECT_NEAR(gradient[i], (up - down) / (2 * kStep), 1e-5) << "element " << i;
   }
 }
-INSTANTIATE_TEST_SUITE_P(All, PairTasks, testing::Values("dpo", "ipo", "orpo"));
+INSTANTIATE_TEST_SUITE_P(All, PairTasks, ::testing::Values("dpo", "ipo", "orpo"));
 
 TEST(PairMetrics, AreThoseOfRewards) {
   auto model = std::make_unique<Table>();
@@ -143,6 +143,30 @@ TEST(PairMetrics, AreThoseOfRewards) {
   EXPECT_NEAR(got.at("kl"), kl / tokens, 1e-6);
 }
 
+// Whatever rounding makes of their rewards, and whichever places of a row they have.
+TEST(PairMetrics, EqualAnswersAreATie) {
+  Batch batch;
+  const auto add = [&](std::string_view name, const std::vector<int32_t>& values) {
+    batch.add(std::string(name), Tensor::of(values, {2, 7}));
+  };
+  add("tokens", {1, 2, 3, 1, 2, 3, 0, 1, 2, 3, 1, 2, 4, 0});
+  add("documents", {0, 0, 0, 1, 1, 1, 2, 0, 0, 0, 1, 1, 1, 2});
+  add("positions", {0, 1, 2, 0, 1, 2, 0, 0, 1, 2, 0, 1, 2, 0});
+  add(kNextTokens, {2, 3, 0, 2, 3, 0, kIgnoreIndex, 2, 3, 0, 2, 4, 1, kIgnoreIndex});
+  add(kAnswers, {0, 1, 1, 0, 1, 1, 0, 0, 1, 1, 0, 1, 1, 0});
+  const auto tuned = task("orpo", std::make_unique<Table>());
+  // Logarithms of probabilities: those of the equal answers differ in the last bits.
+  const Tensor output = Tensor::of<float>({-2.0f, -2.000001f, 0, -1.0f, -3.0f, 0}, {2, 3});
+  std::map<std::string, double> got;
+  for (const Metric& metric : tuned->metrics()) {
+    if (!metric.sum || !metric.name.starts_with("reward_")) continue;
+    const MetricSum sum = metric.sum(output, batch);
+    got[metric.name] = sum.sum / static_cast<double>(sum.count);
+  }
+  EXPECT_EQ(got.at("reward_accuracy"), 0.5) << "the second pair alone";
+  EXPECT_NEAR(got.at("reward_margin"), kBeta * (3 - 1) / 2 / 2, 1e-6);
+}
+
 TEST(PairTask, RefusesWhatHasNoMeaningForPairs) {
   const auto why = [](std::unique_ptr<Model> model, TaskContext context) {
     context.model_name = "this";
@@ -160,4 +184,4 @@ TEST(PairTask, RefusesWhatHasNoMeaningForPairs) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::pair_tasks_test
