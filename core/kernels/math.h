@@ -124,10 +124,10 @@ template <bool kFused = true>
 [[gnu::always_inline]] HD inline float sqrt_of(float x) { return sqrtf(x); }
 
 [[gnu::always_inline]] HD inline double fused(double a, double b, double c) { return a * b + c; }
-[[gnu::always_inline]] HD inline double exp_of(double x) { return exp(x); }
+[[gnu::always_inline]] HD inline double exp_of(double x) { return ::exp(x); }
 [[gnu::always_inline]] HD inline double log_of(double x) { return ::log(x); }  // lockstep::log writes lines
-[[gnu::always_inline]] HD inline double tanh_of(double x) { return tanh(x); }
-[[gnu::always_inline]] HD inline double sqrt_of(double x) { return sqrt(x); }
+[[gnu::always_inline]] HD inline double tanh_of(double x) { return ::tanh(x); }
+[[gnu::always_inline]] HD inline double sqrt_of(double x) { return ::sqrt(x); }
 
 // GELU in its tanh form: x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
 template <class T>
