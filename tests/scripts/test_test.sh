@@ -18,12 +18,11 @@ stand_in "$work/bin/git" 'echo 000000a0000000000000000000000000000000000'
 stand_in "$work/bin/cmake" 'echo cmake "$@" >>calls
 for word in "$@"; do case $word in -DLOCKSTEP_BUILD_COST=?*) mkdir -p "$(dirname "${word#*=}")"; echo line >"${word#*=}" ;; esac; done'
 stand_in "$work/bin/zsh" true
-# Tests, of which one names zsh, and one reads a common.sh that names ip.
+# Tests, of which one calls zsh, one makes machines, and one names a folder of zsh.
 mkdir "$work/tests"
 echo 'zsh -c true' >"$work/tests/shell_test.sh"
-echo '. "$(dirname "$0")/common.sh"' >"$work/tests/net_test.sh"
-echo 'ip link' >"$work/tests/common.sh"
-echo 'echo zipped' >"$work/tests/other_test.sh"
+echo 'nodes_up' >"$work/tests/net_test.sh"
+echo 'ls share/zsh/completions && echo zipped' >"$work/tests/other_test.sh"
 stand_in "$work/bin/ctest" 'if [[ " $* " == *" -N "* ]]; then
   for name in shell net other; do printf "\n7: Test command: %s \"x y\"\n7: Working Directory: /\nLabels: run\n  Test #7: %s\n" "'"$work"'/tests/${name}_test.sh" "a_$name"; done
   exit
