@@ -140,7 +140,9 @@ Burned burn(Communicator& comm, const BurnOptions& o) {
     right[p] = agreed;
   }
   const auto begun = std::chrono::steady_clock::now();
-  const auto elapsed = [&] { return Seconds(std::chrono::steady_clock::now() - begun).count(); };
+  const auto elapsed = [&] {
+    return o.elapsed ? o.elapsed() : Seconds(std::chrono::steady_clock::now() - begun).count();
+  };
   int64_t passes = 1;
   while (elapsed() < o.seconds) {
     ++passes;

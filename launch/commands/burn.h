@@ -15,6 +15,8 @@ struct BurnOptions {
   double seconds = 60;
   int64_t memory = 0;                                            // bytes that each rank fills and reads back in a pass
   std::function<void(double elapsed, int64_t passes)> progress;  // after each pass of this rank
+  // For tests: the seconds so far, in place of a clock.
+  std::function<double()> elapsed;
   // For tests: called with what a part of a pass computed, before it is hashed.
   std::function<void(int64_t pass, const std::string& part, const Tensor& result)> disturb;
 };

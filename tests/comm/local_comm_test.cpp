@@ -3,16 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <thread>
 
 #include "core/tensor/raw_ops.h"
+#include "tests/comm/deadlines.h"
 #include "tests/comm/errors.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/run_ranks.h"
 
-namespace lockstep::testing {
+namespace lockstep::testing::local_comm_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -22,29 +24,31 @@ RankOptions impatient(DeviceType type = DeviceType::kCpu) {
 }
 
 TEST(LocalComm, AMissedDeadlineNamesTheRankAndItsLastCall) {
-  run_ranks(
-      4,
-      [](Communicator& comm) {
-        const Tensor t = Tensor::zeros({8});
-        comm.broadcast(t, 0, "params.1").wait();
-        if (comm.rank() == 2) return std::this_thread::sleep_for(std::chrono::seconds(1));
-        const auto start = Clock::now();
-        const Error e = error_of([&] { comm.all_reduce(t, ReduceOp::kSum, "grads.3").wait(); });
-        EXPECT_LT(Clock::now() - start, Seconds(0.9));
-        EXPECT_EQ(e.code(), ExitCode::kRankLost);
-        expect_parts(e.what(), {"all_reduce #2 of grads.3", "rank 2 did not arrive within 0.3 s",
-                                "its last: broadcast #1 of params.1", "arrived: ranks 0, 1 and 3"});
-        // Poisoned for good.
-        EXPECT_EQ(error_of([&] { comm.barrier("later"); }).code(), ExitCode::kRankLost);
-      },
-      impatient());
+  with_short_deadline([](Seconds deadline) {
+    run_ranks(4,
+              [&](Communicator& comm) {
+                const Tensor t = Tensor::zeros({8});
+                comm.broadcast(t, 0, "params.1").wait();
+                if (comm.rank() == 2) return stay_away(comm);
+                const auto start = Clock::now();
+                const Error e = error_of([&] { comm.all_reduce(t, ReduceOp::kSum, "grads.3").wait(); });
+                EXPECT_LT(Clock::now() - start, Seconds(time_bound(3 * deadline.count(), deadline.count() + 60)));
+                EXPECT_EQ(e.code(), ExitCode::kRankLost);
+                expect_parts(e.what(),
+                             {"all_reduce #2 of grads.3", str("rank 2 did not arrive within ", deadline.count(), " s"),
+                              "its last: broadcast #1 of params.1", "arrived: ranks 0, 1 and 3"});
+                // Poisoned for good.
+                EXPECT_EQ(error_of([&] { comm.barrier("later"); }).code(), ExitCode::kRankLost);
+              },
+              {.comm = {.deadline = deadline}});
+  });
 }
 
 TEST(LocalComm, TheLateRankIsToldToo) {
   run_ranks(
       2,
       [](Communicator& comm) {
-        if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+        if (comm.rank() == 1) stay_away(comm);
         const Error e = error_of([&] { comm.barrier("start"); });
         EXPECT_EQ(e.code(), ExitCode::kRankLost);
         expect_parts(e.what(), {"barrier #1 of start", "rank 1 did not arrive", "it made no call yet"});
@@ -59,7 +63,7 @@ TEST(LocalComm, ARankThatEndedIsNotWaitedFor) {
     const Error e = error_of([&] { comm.barrier("end"); });
     expect_parts(e.what(), {"rank 1 has ended", "arrived: rank"});
   });
-  EXPECT_LT(Clock::now() - start, Seconds(5));
+  EXPECT_LT(Clock::now() - start, at_once());
 }
 
 TEST(LocalComm, OnAnAsynchronousStreamTheErrorComesWithTheResult) {
@@ -68,7 +72,7 @@ TEST(LocalComm, OnAnAsynchronousStreamTheErrorComesWithTheResult) {
       [](Communicator& comm) {
         Stream stream(Device{DeviceType::kAsyncCpu}, Stream::Mode::kThread);
         WithStream with(stream);
-        if (comm.rank() == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        if (comm.rank() == 1) return stay_away(comm);
         const Tensor t = Tensor::zeros({4});
         comm.all_reduce(t, ReduceOp::kSum, "x").wait();
         EXPECT_EQ(error_of([&] { t.to_vector(); }).code(), ExitCode::kRankLost);
@@ -81,8 +85,7 @@ TEST(LocalComm, OnAGpuTheWaitThrows) {
   run_ranks(
       2,
       [&](Communicator& comm) {
-        while (comm.rank() == 1 && !told) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        if (comm.rank() == 1) return;
+        if (comm.rank() == 1) return wait_until([&] { return told.load(); });
         Stream stream(fake_gpu(), Stream::Mode::kQueue);
         WithStream with(stream);
         const Tensor t = Tensor::zeros({4});
@@ -98,17 +101,20 @@ TEST(LocalComm, OnAGpuTheWaitThrows) {
 
 // Training asks such things in the middle of a step.
 TEST(LocalComm, TextsDoNotWaitForTheGpu) {
+  std::array<std::atomic<bool>, 2> exchanged_by{}, over_by{};
   run_ranks(2,
-            [](Communicator& comm) {
+            [&](Communicator& comm) {
               EXPECT_FALSE(comm.failure());
-              std::atomic<bool> over = false;
+              auto &exchanged = exchanged_by[static_cast<size_t>(comm.rank())],
+                   &over = over_by[static_cast<size_t>(comm.rank())];
               fake_gpu_enqueue(*current_stream().device_queue(), [&] {
-                std::this_thread::sleep_for(std::chrono::milliseconds(500));
+                wait_until([&] { return exchanged.load(); });
                 over = true;
               });
               EXPECT_EQ(all_gather_text(comm, str("rank ", comm.rank()), "who")[1], "rank 1");
               EXPECT_EQ(broadcast_text(comm, "said", 1, "text"), "said");
               EXPECT_FALSE(over);
+              exchanged = true;
               const Tensor t = Tensor::full({3}, 1);  // what the GPU writes is waited for
               comm.all_reduce(t, ReduceOp::kSum, "x").wait();
               EXPECT_EQ(t.to_vector(), std::vector<double>(3, 2));
@@ -183,7 +189,7 @@ TEST(LocalComm, AReceiveWithoutASendEndsAtTheDeadline) {
         const Tensor t = Tensor::zeros({4});
         const Error e = error_of([&] {
           if (comm.rank() == 0) comm.receive(t, 1, "x").wait();
-          std::this_thread::sleep_for(std::chrono::milliseconds(500));
+          stay_away(comm);
           comm.barrier("end");
         });
         expect_parts(e.what(), {"receive #1 of x from rank 1: nothing arrived within 0.3 s"});
@@ -196,8 +202,9 @@ TEST(LocalComm, AbortReachesEveryRankAndEverySplit) {
   run_ranks(4, [](Communicator& comm) {
     auto half = comm.split(comm.rank() / 2, 0, "half");
     auto inner = half->split(0, 0, "inner");
+    comm.barrier("all have their parts");
     if (comm.rank() == 3) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the others wait by now, or soon: both are right
       comm.abort(Error(ExitCode::kRankLost, "the disk of rank 3 is full"));
     }
     // Ranks 0 and 1 are complete, so that only the poison can end them.
@@ -207,7 +214,7 @@ TEST(LocalComm, AbortReachesEveryRankAndEverySplit) {
     EXPECT_EQ(e.code(), ExitCode::kRankLost);
     expect_parts(e.what(), {"the disk of rank 3 is full"});
   });
-  EXPECT_LT(Clock::now() - start, Seconds(5));
+  EXPECT_LT(Clock::now() - start, at_once());
 }
 
 TEST(LocalComm, AnExceptionOfOneRankEndsAllAndIsTheOneRethrown) {
@@ -228,11 +235,12 @@ TEST(LocalComm, AnExceptionOfOneRankEndsAllAndIsTheOneRethrown) {
     EXPECT_EQ(e.code(), ExitCode::kNumeric);
     EXPECT_STREQ(e.what(), "NaN in rank 1");
   }
-  EXPECT_LT(Clock::now() - start, Seconds(5));
+  EXPECT_LT(Clock::now() - start, at_once());
 }
 
 TEST(LocalComm, SynchronizeHasADeadlineOfItsOwn) {
-  run_ranks(2, [](Communicator& comm) {
+  std::atomic<bool> told = false;
+  run_ranks(2, [&](Communicator& comm) {
     const Tensor t = Tensor::zeros({4});
     if (comm.rank() == 0) {
       const Work work = comm.all_reduce(t, ReduceOp::kSum, "x");
@@ -240,9 +248,10 @@ TEST(LocalComm, SynchronizeHasADeadlineOfItsOwn) {
       const Error e = error_of([&] { work.synchronize(Seconds(0.1)); });
       expect_parts(e.what(), {"all_reduce #1 of x: not done within 0.1 s"});
       EXPECT_EQ(e.code(), ExitCode::kRankLost);
-      work.synchronize(Seconds(20));  // the communicator itself goes on
+      told = true;
+      work.synchronize(kPatience);  // the communicator itself goes on
     } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      wait_until([&] { return told.load(); });
       comm.all_reduce(t, ReduceOp::kSum, "x").wait();
     }
   });
@@ -258,4 +267,4 @@ TEST(LocalComm, ManySmallCallsOnMoreRanksThanCores) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::local_comm_test

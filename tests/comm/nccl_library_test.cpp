@@ -11,7 +11,7 @@
 
 extern "C" lockstep::NcclApi* lockstep_nccl_api();
 
-namespace lockstep {
+namespace lockstep::nccl_library_test {
 namespace {
 
 TEST(NcclLibrary, UsesTheGpuOfACommunicatorInEveryCall) {
@@ -36,4 +36,4 @@ TEST(NcclLibrary, UsesTheGpuOfACommunicatorInEveryCall) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::nccl_library_test

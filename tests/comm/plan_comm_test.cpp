@@ -9,7 +9,7 @@
 #include "core/tensor/raw_ops.h"
 #include "tests/support/run_ranks.h"
 
-namespace lockstep::testing {
+namespace lockstep::testing::plan_comm_test {
 namespace {
 
 // Some of everything, on the whole and on both axes of a grid of rows of `group` ranks.
@@ -150,4 +150,4 @@ TEST(PlanComm, RefusesWhatItCannotKnow) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::plan_comm_test

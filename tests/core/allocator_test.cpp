@@ -16,7 +16,7 @@
 #include "core/ops/ops.h"
 #include "tests/support/sanitized.h"
 
-namespace lockstep {
+namespace lockstep::allocator_test {
 namespace {
 
 constexpr bool kCaching = !testing::kSanitized;  // with a sanitizer every block is the system's
@@ -253,4 +253,4 @@ TEST(Allocator, SteadyStateTakesNothingFromTheSystem) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::allocator_test

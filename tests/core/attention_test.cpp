@@ -8,7 +8,7 @@
 #include "core/tensor/raw_ops.h"
 #include "tests/support/gradcheck.h"
 
-namespace lockstep {
+namespace lockstep::attention_test {
 namespace {
 
 using testing::random_tensor;
@@ -172,4 +172,4 @@ TEST(Attention, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::attention_test

@@ -8,7 +8,7 @@
 #include "tests/support/gradcheck.h"
 #include "tests/support/sanitized.h"
 
-namespace lockstep {
+namespace lockstep::autograd_test {
 namespace {
 
 using testing::random_tensor;
@@ -320,4 +320,4 @@ TEST(Depth, AndWidthAddUp) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::autograd_test

@@ -9,7 +9,7 @@
 #include "core/base/philox.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint_part_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -269,4 +269,4 @@ TEST(EarlierVersion, InTheClothesOfALaterIsRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_part_test

@@ -6,7 +6,7 @@
 #include "core/tensor/raw_ops.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint_regions_test {
 namespace {
 
 using test::content;
@@ -216,4 +216,4 @@ TEST(Boxes, OutsideTheirTensorOrInAnOldVersionAreNoManifest) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_regions_test

@@ -9,7 +9,7 @@
 #include "core/io/safetensors.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::coded_weights_test {
 namespace {
 
 using test::expect_error;
@@ -157,4 +157,4 @@ TEST_F(CodedWeightsTest, PartsThatDoNotFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::coded_weights_test

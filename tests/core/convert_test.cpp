@@ -10,7 +10,7 @@
 #include "core/kernels/kernels.h"
 #include "core/tensor/raw_ops.h"
 
-namespace lockstep {
+namespace lockstep::convert_test {
 namespace {
 
 constexpr DType kAll[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64,
@@ -194,4 +194,4 @@ TEST(Convert, ACopyWithinOneTypeKeepsEveryBit) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::convert_test

@@ -23,6 +23,9 @@ const KernelTable& cuda_kernels() {
 }
 std::string cuda::doubt_of_masks(CudaQueue&, DType) { return "there is no cuDNN here"; }
 
+}  // namespace lockstep
+
+namespace lockstep::cuda_backend_test {
 namespace {
 
 using ::lockstep::testing::fake_cuda;
@@ -402,4 +405,4 @@ TEST(CudaMemory, AsksForEventsOnlyWhereAStreamHasNoBlockOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cuda_backend_test

@@ -19,12 +19,7 @@
 #include "tests/support/fake_cublas_lt.h"
 #include "tests/support/fake_cuda_runtime.h"
 
-namespace lockstep {
-
-void CudaQueue::begin_profiler_range(const char*) {}
-void CudaQueue::end_profiler_range() {}
-
-namespace cuda {
+namespace lockstep::cuda::cuda_blas_test {
 namespace {
 
 using testing::fake_cublas_lt;
@@ -298,5 +293,4 @@ TEST_F(CudaBlas, AProductItselfIsNotDoneWithout) {
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace lockstep
+}  // namespace lockstep::cuda::cuda_blas_test

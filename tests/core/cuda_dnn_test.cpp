@@ -15,7 +15,7 @@
 #include "tests/support/cuda_arrays.h"
 #include "tests/support/fake_dnn.h"
 
-namespace lockstep::cuda {
+namespace lockstep::cuda::cuda_dnn_test {
 namespace {
 
 using namespace testing;
@@ -292,4 +292,4 @@ TEST_F(CudaDnn, ConvolutionsAreTheCpus) {
 }
 
 }  // namespace
-}  // namespace lockstep::cuda
+}  // namespace lockstep::cuda::cuda_dnn_test

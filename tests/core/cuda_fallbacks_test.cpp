@@ -14,7 +14,7 @@
 #include "core/kernels/stage.h"
 #include "tests/support/cuda_arrays.h"
 
-namespace lockstep::cuda {
+namespace lockstep::cuda::cuda_fallbacks_test {
 namespace {
 
 using namespace testing;
@@ -243,4 +243,4 @@ TEST(PatchConv, ManyImages) {
 }
 
 }  // namespace
-}  // namespace lockstep::cuda
+}  // namespace lockstep::cuda::cuda_fallbacks_test

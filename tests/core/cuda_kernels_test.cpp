@@ -15,7 +15,7 @@
 #include "core/tensor/raw_ops.h"
 #include "tests/core/on_stand_in.h"
 
-namespace lockstep {
+namespace lockstep::cuda_kernels_test {
 namespace {
 
 using namespace testing;
@@ -518,4 +518,4 @@ TEST(CudaLaunch, AGridThatCannotBe) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cuda_kernels_test

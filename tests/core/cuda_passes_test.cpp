@@ -12,7 +12,7 @@
 #include "core/tensor/raw_ops.h"
 #include "tests/core/on_stand_in.h"
 
-namespace lockstep {
+namespace lockstep::cuda_passes_test {
 namespace {
 
 using namespace testing;
@@ -202,4 +202,4 @@ TEST(CudaUpdate, FoldsUpdatesInOrder) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cuda_passes_test

@@ -4,7 +4,7 @@
 
 #include "tests/core/on_stand_in.h"
 
-namespace lockstep {
+namespace lockstep::cuda_rows_test {
 namespace {
 
 using namespace testing;
@@ -349,4 +349,4 @@ TEST(CudaRows, Dropout) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cuda_rows_test

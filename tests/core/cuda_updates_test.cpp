@@ -8,7 +8,7 @@
 #include "core/tensor/raw_ops.h"
 #include "tests/core/on_stand_in.h"
 
-namespace lockstep {
+namespace lockstep::cuda_updates_test {
 namespace {
 
 using namespace testing;
@@ -169,4 +169,4 @@ TEST(CudaBlockCodes, AndBack) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cuda_updates_test

@@ -16,7 +16,7 @@
 #include "core/models/llama.h"
 #include "core/nn/key_value_cache.h"
 
-namespace lockstep {
+namespace lockstep::decoder_test {
 namespace {
 
 using Tokens = std::vector<int32_t>;
@@ -499,4 +499,4 @@ TEST(DecoderTest, AStepThatFailsChangesNothing) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::decoder_test

@@ -8,7 +8,7 @@
 #include "core/device/cuda/attention_portions.h"
 #include "core/device/cuda/dnn.h"
 
-namespace lockstep::cuda {
+namespace lockstep::cuda::dnn_plans_test {
 namespace {
 
 // Numbers of the data sheets and of the CUDA C++ programming guide's table of compute capabilities.
@@ -104,4 +104,4 @@ INSTANTIATE_TEST_SUITE_P(Cards, DnnPlans, ::testing::ValuesIn(kCards),
                          [](const auto& info) { return str("sm", info.param.architecture); });
 
 }  // namespace
-}  // namespace lockstep::cuda
+}  // namespace lockstep::cuda::dnn_plans_test

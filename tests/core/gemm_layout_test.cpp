@@ -13,7 +13,7 @@
 #include "core/device/thread_pool.h"
 #include "core/kernels/stage.h"
 
-namespace lockstep::cuda {
+namespace lockstep::cuda::gemm_layout_test {
 namespace {
 
 // A device's queue whose kernels are the CPU's.
@@ -385,4 +385,4 @@ TEST(GemmLayout, BiasGradients) {
 }
 
 }  // namespace
-}  // namespace lockstep::cuda
+}  // namespace lockstep::cuda::gemm_layout_test

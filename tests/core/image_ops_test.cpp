@@ -7,7 +7,7 @@
 #include "core/tensor/raw_ops.h"
 #include "tests/support/gradcheck.h"
 
-namespace lockstep {
+namespace lockstep::image_ops_test {
 namespace {
 
 using testing::random_tensor;
@@ -136,4 +136,4 @@ TEST(GroupNorm, OfOneGroupIsLayerNormOverAll) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::image_ops_test

@@ -10,7 +10,7 @@
 #include "tests/core/op_cases.h"
 #include "tests/support/fake_gpu.h"
 
-namespace lockstep {
+namespace lockstep::kernel_list_test {
 namespace {
 
 TEST(KernelList, EachLevelHasAllAndThoseWithInstructionsForBf16TheirOwnProducts) {
@@ -56,4 +56,4 @@ TEST(KernelList, EachKernelOfAnOperationHasACase) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::kernel_list_test

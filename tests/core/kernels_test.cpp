@@ -11,7 +11,7 @@
 #include "tests/support/each_device.h"
 #include "tests/support/gradcheck.h"
 
-namespace lockstep {
+namespace lockstep::kernels_test {
 namespace {
 
 using testing::random_tensor;
@@ -327,4 +327,4 @@ TEST(Attention, MemoryGrowsLinearlyWithTime) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::kernels_test

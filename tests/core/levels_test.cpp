@@ -12,7 +12,7 @@
 #include "core/tensor/raw_ops.h"
 #include "tests/support/gradcheck.h"
 
-namespace lockstep {
+namespace lockstep::levels_test {
 namespace {
 
 using testing::random_tensor;
@@ -310,4 +310,4 @@ TEST(Levels, AreNamedAndRefusedWhereTheCpuLacksThem) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::levels_test

@@ -9,7 +9,7 @@
 
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::llmc_weights_test {
 namespace {
 
 using test::expect_error;
@@ -22,7 +22,7 @@ float value_of(const LlmcTensor& t, int64_t i) {
   return static_cast<float>(t.name.size() * 100 + static_cast<size_t>(i)) / 4;
 }
 
-class LlmcWeights : public testing::Test {
+class LlmcWeights : public ::testing::Test {
  protected:
   void write(const LlmcHeader& header) {
     std::filesystem::remove(path);
@@ -104,4 +104,4 @@ TEST_F(LlmcWeights, WhatDoesNotFollowFromTheHeaderIsRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::llmc_weights_test

@@ -15,7 +15,7 @@
 #include "tests/support/each_device.h"
 #include "tests/support/gradcheck.h"
 
-namespace lockstep {
+namespace lockstep::low_precision_test {
 namespace {
 
 using testing::random_tensor;
@@ -230,4 +230,4 @@ TEST_P(EachModel, HasOneResultOnEachDeviceAndWithRecomputation) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::low_precision_test

@@ -10,7 +10,7 @@
 #include "core/kernels/kernels.h"
 #include "core/tensor/raw_ops.h"
 
-namespace lockstep {
+namespace lockstep::math_test {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
@@ -172,4 +172,4 @@ TEST(Math, AreMonotoneWhereTheFunctionsAre) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::math_test

@@ -14,7 +14,7 @@
 #include "core/tensor/raw_ops.h"
 #include "tests/core/op_cases.h"
 
-namespace lockstep {
+namespace lockstep::meta_test {
 namespace {
 
 using testing::OpCase;
@@ -215,4 +215,4 @@ TEST(Census, OutOfMemorySaysWhatHoldsIt) {
 #endif
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::meta_test

@@ -13,7 +13,7 @@
 #include "core/tensor/raw_ops.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::metrics_test {
 namespace {
 
 // Logits of 17 values and labels of the first `present` classes, by formulas that any language can repeat.
@@ -270,4 +270,4 @@ TEST(TokenMetrics, BytesAndWordsOfTheLabelsThatCount) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::metrics_test

@@ -21,7 +21,7 @@
 #include "core/tensor/raw_ops.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::module_test {
 namespace {
 
 using test::expect_error;
@@ -474,4 +474,4 @@ TEST(Flops, AreThoseOfAStepsMatrixProducts) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::module_test

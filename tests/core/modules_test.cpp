@@ -10,7 +10,7 @@
 #include "tests/support/files.h"
 #include "tests/support/gradcheck.h"
 
-namespace lockstep {
+namespace lockstep::modules_test {
 namespace {
 
 using test::expect_error;
@@ -263,4 +263,4 @@ TEST(ModuleState, GoesThroughAFile) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::modules_test

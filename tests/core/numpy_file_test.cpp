@@ -14,7 +14,7 @@
 #include "core/io/zip.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::numpy_file_test {
 namespace {
 
 using namespace test;
@@ -86,7 +86,7 @@ std::string archive(const std::vector<Member>& members, const std::string& behin
          number(directory.size(), 4) + number(out.size(), 4) + number(0, 2) + behind;
 }
 
-class Numpy : public testing::Test {
+class Numpy : public ::testing::Test {
  protected:
   WeightFiles open(const std::string& bytes) {
     write_file(path, bytes);
@@ -249,4 +249,4 @@ TEST_F(Numpy, AFileOfOneArrayIsRead) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::numpy_file_test

@@ -13,7 +13,7 @@
 #include "core/device/cuda/launch.h"
 #include "core/device/thread_pool.h"
 #include "core/tensor/raw_ops.h"
-#include "tests/support/cuda_scratch.h"
+#include "tests/support/cuda_arrays.h"
 #include "tests/support/gradcheck.h"
 
 namespace lockstep::testing {
@@ -22,11 +22,6 @@ using Values = std::vector<std::vector<double>>;
 using Work = std::function<Values(const KernelTable&, Parallel&)>;
 
 constexpr std::initializer_list<DType> kFloats = {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64};
-
-inline std::shared_ptr<CudaQueue> make_queue(int processors) {
-  return std::make_shared<CudaQueue>(std::make_shared<CudaEventPool>(0), cuda_kernels(), kCudaScratch, processors,
-                                     false);
-}
 
 // Bits, except that one NaN is as good as another.
 inline bool same_bits(double a, double b) {

@@ -8,7 +8,7 @@
 #include "tests/support/each_device.h"
 #include "tests/support/gradcheck.h"
 
-namespace lockstep {
+namespace lockstep::op_devices_test {
 namespace {
 
 using testing::OpCase;
@@ -81,4 +81,4 @@ TEST(AsyncDevice, TellsTheHostOfBadData) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::op_devices_test

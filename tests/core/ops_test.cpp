@@ -13,7 +13,7 @@
 #include "tests/support/each_device.h"
 #include "tests/support/gradcheck.h"
 
-namespace lockstep {
+namespace lockstep::ops_test {
 namespace {
 
 using testing::each_dtype;
@@ -423,4 +423,4 @@ TEST(Ops, ErrorsNameOperationShapesAndCall) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::ops_test

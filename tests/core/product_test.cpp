@@ -12,8 +12,7 @@
 #include "core/kernels/recurrent_steps.h"
 #include "core/kernels/stage.h"
 
-namespace lockstep {
-namespace emulated_amx {
+namespace lockstep::emulated_amx {
 void gemm(Parallel&, const GemmArgs&);
 void conv(Parallel&, const ConvArgs&);
 void conv_backward_input(Parallel&, const ConvArgs&);
@@ -21,7 +20,9 @@ void conv_backward_weight(Parallel&, const ConvArgs&);
 void attention(Parallel&, const AttentionArgs&);
 void attention_backward(Parallel&, const AttentionArgs&);
 void recurrent(Parallel&, const RecurrentArgs&);
-}  // namespace emulated_amx
+}  // namespace lockstep::emulated_amx
+
+namespace lockstep::product_test {
 namespace {
 
 // The levels from `least` on that this CPU has, and the one whose tile registers are emulated.
@@ -339,4 +340,4 @@ TEST(Product, OfRecurrentLayersHasTheBitsOfItsPartsAtEachLevel) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::product_test

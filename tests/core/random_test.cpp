@@ -9,7 +9,7 @@
 #include "core/device/context.h"
 #include "core/nn/init.h"
 
-namespace lockstep {
+namespace lockstep::random_test {
 namespace {
 
 std::vector<uint32_t> words(const Philox4& r) { return {r.v[0], r.v[1], r.v[2], r.v[3]}; }
@@ -95,4 +95,4 @@ TEST(RandomSites, DependOnNameAndCallAndBeginAnewInEachMicroBatch) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::random_test

@@ -14,7 +14,7 @@
 #include "tests/support/files.h"
 #include "tests/support/gradcheck.h"
 
-namespace lockstep {
+namespace lockstep::recompute_test {
 namespace {
 
 using test::expect_error;
@@ -477,4 +477,4 @@ TEST(Modules, RecomputeInMuchLessMemory) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::recompute_test

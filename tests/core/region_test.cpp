@@ -12,7 +12,7 @@
 #include "core/nn/init.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::region_test {
 namespace {
 
 // The elements of a box in row-major order, as indices in the flattened tensor.
@@ -161,4 +161,4 @@ TEST(InitialValuesOfARegion, AreThoseOfTheWholeThere) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::region_test

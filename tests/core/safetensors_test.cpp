@@ -12,7 +12,7 @@
 #include "core/io/json.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::safetensors_test {
 namespace {
 
 using test::content;
@@ -229,4 +229,4 @@ TEST_F(Safetensors, AFileThatShrinksMeanwhileIsAnError) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::safetensors_test

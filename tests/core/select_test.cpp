@@ -8,7 +8,7 @@
 #include "core/tensor/raw_ops.h"
 #include "tests/support/gradcheck.h"
 
-namespace lockstep {
+namespace lockstep::select_test {
 namespace {
 
 using testing::random_tensor;
@@ -159,4 +159,4 @@ TEST(Losses, HaveTheirLimits) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::select_test

@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "core/tensor/raw_ops.h"
 
-namespace lockstep {
+namespace lockstep::stream_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -83,7 +83,7 @@ TEST(Event, ThatIsMissingShowsOnTheAsyncDevice) {
     int seen = -1;
     std::atomic<bool> consumed{false};
     producer.enqueue([&, with_event](Parallel&) {
-      for (int i = 0; !with_event && !consumed && i < 5000; ++i) std::this_thread::sleep_for(milliseconds(1));
+      for (int i = 0; !with_event && !consumed && i < 120'000; ++i) std::this_thread::sleep_for(milliseconds(1));
       value = 1;
     });
     if (with_event) consumer.wait(producer.record());
@@ -172,4 +172,4 @@ TEST(Context, IsSetByScopesAndOfEachThreadAlone) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::stream_test

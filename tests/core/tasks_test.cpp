@@ -15,7 +15,7 @@
 #include "core/ops/ops.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::tasks_test {
 namespace {
 
 using test::expect_error;
@@ -306,4 +306,4 @@ TEST(GlobalBatchTask, OfOneBatchTheLossIsTheSumOfAll) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::tasks_test

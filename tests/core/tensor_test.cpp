@@ -8,7 +8,7 @@
 #include "core/base/philox.h"
 #include "core/tensor/raw_ops.h"
 
-namespace lockstep {
+namespace lockstep::tensor_test {
 namespace {
 
 Tensor counting(const Shape& shape) {
@@ -274,4 +274,4 @@ TEST(Sums, OverAnyDimensionsMatchPlainAddition) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::tensor_test

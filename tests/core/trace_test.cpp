@@ -12,7 +12,7 @@
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 
-namespace lockstep {
+namespace lockstep::trace_test {
 namespace {
 
 Span numbered(int64_t n) {
@@ -213,4 +213,4 @@ TEST(Cost, CountsOperandsOnceAndProductsOperations) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::trace_test

@@ -11,7 +11,7 @@
 #include "core/tensor/raw_ops.h"
 #include "tests/support/gradcheck.h"
 
-namespace lockstep {
+namespace lockstep::weight_codes_test {
 namespace {
 
 // 600 blocks and a part of one, of which one is zeros.
@@ -166,4 +166,4 @@ TEST_P(Codes, KeepTheirBlocksWhole) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::weight_codes_test

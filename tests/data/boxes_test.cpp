@@ -15,7 +15,7 @@
 #include "data/streams/open_dataset.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::boxes_test {
 namespace {
 
 using namespace test;
@@ -163,4 +163,4 @@ TEST_F(BoxesTest, ThatDoNotFitTheFolderAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::boxes_test

@@ -14,7 +14,7 @@
 #include "data/streams/subset.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::buckets_test {
 namespace {
 
 using test::expect_error;
@@ -235,4 +235,4 @@ TEST(Buckets, WithoutRecordsOrPaddingAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::buckets_test

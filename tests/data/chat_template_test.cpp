@@ -14,7 +14,7 @@
 #include "data/text/tokenizer/tokenizer_file.h"
 #include "tests/data/make_files.h"
 
-namespace lockstep {
+namespace lockstep::chat_template_test {
 namespace {
 
 using jinja::Template;
@@ -354,4 +354,4 @@ TEST(ChatSources, AreReadFromATokenizersFolder) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::chat_template_test

@@ -11,7 +11,7 @@
 #include "tests/data/killed_import.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::columnar_test {
 namespace {
 
 using namespace test;
@@ -158,4 +158,4 @@ TEST_F(ColumnarTest, DamageIsAnErrorThatNamesTheFile) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::columnar_test

@@ -22,7 +22,7 @@
 #include "data/streams/synthetic.h"
 #include "tests/data/make_files.h"
 
-namespace lockstep {
+namespace lockstep::dataset_test {
 namespace {
 
 using namespace test;
@@ -498,4 +498,4 @@ TEST(DataSource, EachHasDocumentedOptionsOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::dataset_test

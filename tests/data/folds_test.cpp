@@ -9,7 +9,7 @@
 #include "data/streams/open_dataset.h"
 #include "tests/data/make_files.h"
 
-namespace lockstep {
+namespace lockstep::folds_test {
 namespace {
 
 using namespace test;
@@ -136,4 +136,4 @@ TEST_F(FoldsTest, AFoldThatCannotBeIsRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::folds_test

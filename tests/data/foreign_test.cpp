@@ -13,7 +13,7 @@
 #include "data/streams/open_dataset.h"
 #include "tests/data/make_files.h"
 
-namespace lockstep {
+namespace lockstep::foreign_test {
 namespace {
 
 using namespace test;
@@ -288,4 +288,4 @@ TEST_F(ForeignTest, WhatIsNoDatasetOfSamplesIsRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::foreign_test

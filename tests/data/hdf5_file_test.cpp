@@ -20,7 +20,7 @@
 #include "core/io/pending_file.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::hdf5_file_test {
 namespace {
 
 using test::content;
@@ -400,4 +400,4 @@ TEST_F(Hdf5FileTest, TheReasonOfAFailureIsItsOwn) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::hdf5_file_test

@@ -11,7 +11,7 @@
 #include "data/samples/inspect.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::hostile_hdf5_test {
 namespace {
 
 using hdf5::Door;
@@ -291,4 +291,4 @@ TEST_F(HostileHdf5, OnlyRegularFilesAreOpenedAndNoneIsWaitedFor) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::hostile_hdf5_test

@@ -20,7 +20,7 @@
 #include "tests/data/killed_import.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::images_test {
 namespace {
 
 using namespace test;
@@ -508,4 +508,4 @@ TEST_F(ImagesTest, AugmentedStepsAreTheSameForEveryNumberOfRanksAndThreadsAndAft
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::images_test

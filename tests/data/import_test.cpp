@@ -10,7 +10,7 @@
 #include "data/streams/open_dataset.h"
 #include "tests/data/make_files.h"
 
-namespace lockstep {
+namespace lockstep::import_test {
 namespace {
 
 using namespace test;
@@ -273,4 +273,4 @@ TEST_F(ImportTest, InspectSaysWhatIsThere) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::import_test

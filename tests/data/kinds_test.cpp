@@ -8,7 +8,7 @@
 #include "data/samples/sample_target.h"
 #include "data/store/ragged_ends.h"
 
-namespace lockstep {
+namespace lockstep::kinds_test {
 namespace {
 
 TEST(KindsTest, StandInTheOrderOfTheirEnum) {
@@ -56,4 +56,4 @@ TEST(RaggedEndsTest, SayWhereEachSampleLies) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::kinds_test

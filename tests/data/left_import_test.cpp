@@ -10,7 +10,7 @@
 #include "data/import/import.h"
 #include "tests/data/killed_import.h"
 
-namespace lockstep {
+namespace lockstep::left_import_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -225,4 +225,4 @@ TEST_F(LeftImport, NumbersOfAJournalThatCannotBeAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::left_import_test

@@ -13,7 +13,7 @@
 #include "data/streams/open_dataset.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::loader_test {
 namespace {
 
 using test::expect_error;
@@ -275,4 +275,4 @@ TEST(Loader, TextIsTheSameOverRanks) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::loader_test

@@ -16,7 +16,7 @@
 #include "tests/data/killed_import.h"
 #include "tests/data/make_files.h"
 
-namespace lockstep {
+namespace lockstep::long_import_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -362,4 +362,4 @@ TEST_F(LongImport, IsRefusedWhereAnotherProcessMakesTheOutput) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::long_import_test

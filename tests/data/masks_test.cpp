@@ -17,7 +17,7 @@
 #include "data/streams/open_dataset.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::masks_test {
 namespace {
 
 using namespace test;
@@ -347,4 +347,4 @@ TEST(Iou, LeavesOutPixelsThatAreNoTargets) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::masks_test

@@ -10,7 +10,7 @@
 #include "data/streams/synthetic.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::mixup_test {
 namespace {
 
 using namespace test;
@@ -119,4 +119,4 @@ TEST(Mixup, RefusesSamplesWithoutOneTarget) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::mixup_test

@@ -19,7 +19,7 @@
 #include "data/streams/subset.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::packing_test {
 namespace {
 
 using test::expect_error;
@@ -357,4 +357,4 @@ TEST(Packing, WhatDoesNotFitIsRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::packing_test

@@ -8,7 +8,7 @@
 #include "data/streams/open_dataset.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::pair_dataset_test {
 namespace {
 
 using test::expect_error;
@@ -181,4 +181,4 @@ TEST_F(PairDatasetTest, WhatHasNoPairsIsRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::pair_dataset_test

@@ -15,7 +15,7 @@
 #include "data/text/tokenizer/tokenizer_file.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::pieces_test {
 namespace {
 
 using namespace test;
@@ -219,4 +219,4 @@ TEST(Pieces, OfDamagedModelsAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::pieces_test

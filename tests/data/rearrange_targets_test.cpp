@@ -16,7 +16,7 @@
 #include "data/streams/open_dataset.h"
 #include "tests/data/make_files.h"
 
-namespace lockstep {
+namespace lockstep::rearrange_targets_test {
 namespace {
 
 using namespace test;
@@ -239,4 +239,4 @@ TEST_F(MergedTargets, ThatAreOfOtherKindsAreNotMerged) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::rearrange_targets_test

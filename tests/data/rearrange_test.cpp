@@ -17,7 +17,7 @@
 #include "data/streams/open_dataset.h"
 #include "tests/data/make_files.h"
 
-namespace lockstep {
+namespace lockstep::rearrange_test {
 namespace {
 
 using namespace test;
@@ -368,4 +368,4 @@ TEST_F(RearrangeTest, ARunGoesOnWithTheSamplesThatItBeganWith) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::rearrange_test

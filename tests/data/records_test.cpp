@@ -18,7 +18,7 @@
 #include "data/text/tokenizer/tokenizer_file.h"
 #include "tests/data/make_files.h"
 
-namespace lockstep {
+namespace lockstep::records_test {
 namespace {
 
 using namespace test;
@@ -687,4 +687,4 @@ TEST_F(RecordsTest, LabelsThatAreNoneAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::records_test

@@ -18,7 +18,7 @@
 #include "data/streams/unlabelled.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::sample_weights_test {
 namespace {
 
 using namespace test;
@@ -208,4 +208,4 @@ TEST_F(SampleWeights, ArePartOfNoPrediction) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::sample_weights_test

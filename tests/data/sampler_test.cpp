@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::sampler_test {
 namespace {
 
 std::vector<int64_t> order(int64_t n, uint64_t seed, int64_t epoch, bool shuffle = true) {
@@ -75,4 +75,4 @@ TEST(Sampler, BreaksUpRuns) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::sampler_test

@@ -15,7 +15,7 @@
 #include "tests/data/make_files.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::shards_test {
 namespace {
 
 using namespace test;
@@ -264,4 +264,4 @@ TEST_F(ShardsTest, RefusesAnArchiveThatChanges) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::shards_test

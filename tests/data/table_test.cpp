@@ -18,7 +18,7 @@
 #include "data/streams/open_dataset.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::table_test {
 namespace {
 
 using namespace test;
@@ -689,4 +689,4 @@ TEST_F(TableTest, ArraysOfAnArchiveAreChosenByName) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::table_test

@@ -18,7 +18,7 @@
 #include "data/text/tokenizer/word_piece_file.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::word_pieces_test {
 namespace {
 
 using namespace test;
@@ -255,4 +255,4 @@ TEST_F(WordPieceRecords, AreHiddenByTheirOwnMask) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::word_pieces_test

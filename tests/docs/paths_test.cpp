@@ -13,7 +13,7 @@
 #include "launch/app.h"
 #include "tests/launch/scratch.h"
 
-namespace lockstep {
+namespace lockstep::paths_test {
 namespace {
 
 struct Step {
@@ -80,4 +80,4 @@ TEST(Architecture, ATracedRunVisitsEachPathInOrder) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::paths_test

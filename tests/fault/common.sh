@@ -72,6 +72,3 @@ rank_on() {
     if tr '\0' ' ' 2>/dev/null <"/proc/$p/cmdline" | grep -qE '^[^ ]*lockstep train '; then echo "$p"; fi
   done
 }
-
-seconds() { date +%s.%N; }
-since() { awk -v a="$1" -v b="$(seconds)" 'BEGIN { printf "%.1f", b - a }'; }

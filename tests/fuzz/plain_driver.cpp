@@ -1,14 +1,15 @@
 // The main() of a fuzz target where there is no libFuzzer: runs every file that is named or lies in a named folder,
 // then mutations of them that depend on their number and the seed alone. A child process runs them and is replaced when
 // it dies: what it was at lies in memory that is shared with it. A death is a finding: a signal, an uncaught exception,
-// one allocation above 256 MiB, more than 512 MiB in all (with AddressSanitizer 2 GiB), or more than 30 s for one
-// input. Inputs above 1 s of processor time are named and kept.
+// one allocation above 256 MiB, more than 512 MiB in all (with AddressSanitizer 2 GiB), or more than 30 s of processor
+// time for one input. Inputs above 1 s of processor time are named and kept.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,7 +73,7 @@ constexpr int64_t kMemory = LOCKSTEP_FUZZ_ASAN ? 2048 : 512;  // MiB
 
 struct Options {
   uint64_t runs = 0, seed = 1;
-  unsigned timeout = 30;  // s for one input
+  unsigned timeout = 30;  // s of processor time for one input; one that waits may take ten times as long
   double seconds = 0;     // go on with mutations for so long; 0: `runs` alone decide
   std::string artifacts = "./";
   std::string tolerate;  // deaths within a library of this name are listed and do not fail
@@ -146,7 +147,7 @@ void watch_deaths() {
   struct sigaction action = {};
   action.sa_handler = on_death;
   action.sa_flags = SA_ONSTACK | SA_NODEFER;
-  for (int signal : {SIGABRT, SIGALRM}) ::sigaction(signal, &action, nullptr);
+  for (int signal : {SIGABRT, SIGALRM, SIGPROF}) ::sigaction(signal, &action, nullptr);
   if (!LOCKSTEP_FUZZ_ASAN)
     for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) ::sigaction(signal, &action, nullptr);
   void* frame;
@@ -254,6 +255,14 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
+// Ends the process by SIGPROF after so many seconds of processor time, or by SIGALRM where it waits; 0: no longer.
+void limit_time(unsigned seconds) {
+  itimerval limit{};
+  limit.it_value.tv_sec = seconds;
+  ::setitimer(ITIMER_PROF, &limit, nullptr);
+  ::alarm(10 * seconds);
+}
+
 // The child: from shared->at on. Returns when all is done.
 void work(const Options& o, Clock::time_point begin) {
   watch_deaths();
@@ -265,11 +274,11 @@ void work(const Options& o, Clock::time_point begin) {
   for (; more(); ++shared->at) {
     make_input(shared->at, o);
     const Bytes input(shared->input, shared->input + shared->size);  // of exactly this size, for AddressSanitizer
-    ::alarm(o.timeout);
+    limit_time(o.timeout);
     const double start = processor_seconds();
     LLVMFuzzerTestOneInput(input.data(), input.size());
     const double seconds = processor_seconds() - start;
-    ::alarm(0);
+    limit_time(0);
     shared->accepted = accepted + outcomes().accepted;
     shared->refused = refused + outcomes().refused;
     shared->slowest = std::max(shared->slowest, seconds);
@@ -286,7 +295,8 @@ std::string death_text(int status, const Options& o) {
   if (!WIFSIGNALED(status)) return str("exit code ", WEXITSTATUS(status));
   const int signal = WTERMSIG(status);
   const std::string name = ::strsignal(signal);
-  return signal == SIGALRM ? str("more than ", o.timeout, " s") : str("signal ", signal, " (", name, ")");
+  if (signal == SIGPROF) return str("more than ", o.timeout, " s of processor time");
+  return signal == SIGALRM ? str("more than ", 10 * o.timeout, " s") : str("signal ", signal, " (", name, ")");
 }
 
 std::string list_text(const std::map<std::string, int64_t>& places) {

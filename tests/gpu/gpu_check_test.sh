@@ -14,6 +14,7 @@ expect() { # what condition-command...
     failed=1
   fi
 }
+export LOCKSTEP_GPU_CHECK_SECONDS=500 # of each part, on a machine that is slow or busy
 run() { # BUILD [environment...]
   code=0
   rm -rf "$work/out"
@@ -73,11 +74,10 @@ expect "the tests found it" grep -q '^on Fake GPU' "$work/report.txt"
 
 # Programs that fail, and one that does not end.
 put broken gpu_tests
-printf '#!/bin/bash\nif [ "$1" = --version ]; then exec sleep 60; fi\nexit 1\n' >"$work/broken/bin/lockstep"
+printf '#!/bin/bash\nif [ "$1" = --version ]; then exec sleep 1000; fi\nexit 1\n' >"$work/broken/bin/lockstep"
 printf '#!/bin/bash\nexit 1\n' >"$work/broken/bin/gpu_kernels"
 chmod +x "$work"/broken/bin/{lockstep,gpu_kernels}
-export LOCKSTEP_GPU_CHECK_SECONDS=5
-run "$work/broken"
+run "$work/broken" LOCKSTEP_GPU_CHECK_SECONDS="500 machine=5"
 expect "not all is ok: exit 1" test "$code" -eq 1
 expect "machine takes too long" verdict machine 'out of time'
 expect "machine takes too long: its last words" grep -qF 'it was in: $ lockstep --version' "$work/said"
@@ -91,15 +91,15 @@ exit 0
 QUICK
 put quick gpu_tests
 for program in lockstep gpu_kernels; do cp "$work/quick.sh" "$work/quick/bin/$program" && chmod +x "$work/quick/bin/$program"; done
-planted() { # FAULT 'REGEXP in the last lines'
-  run "$work/quick" LOCKSTEP_TEST_GPU_FAULT="$1"
+planted() { # FAULT 'REGEXP in the last lines' [environment...]
+  run "$work/quick" LOCKSTEP_TEST_GPU_FAULT="$1" "${@:3}"
   expect "$1: exit 1" test "$code" -eq 1
   expect "$1: it is named" grep -qE "$2" <(sed '1,/^peers /d' "$work/said")
   expect "$1: in few characters" test "$(wc -c <"$work/said")" -lt 12000
 }
 planted "no nccl" 'cannot use NCCL: '
 planted "old nccl" 'NCCL 2[.]18[.]3 was found, but this lockstep needs 2[.]27[.]0'
-planted "hang Kernels.GiveTheCpusInitialValues" 'it was in: \[ RUN      \] Kernels[.]GiveTheCpusInitialValues'
+planted "hang Kernels.GiveTheCpusInitialValues" 'it was in: \[ RUN      \] Kernels[.]GiveTheCpusInitialValues' LOCKSTEP_GPU_CHECK_SECONDS="500 device=10"
 planted "sticky Kernels.GiveTheCpusInitialValues" 'Kernels[.]GiveTheCpusInitialValues.*'
 expect "a sticky fault: the others run again" grep -qE '^after Kernels.GiveTheCpusInitialValues nothing passed: [0-9]+ tests run again' "$work/out/device.log"
 expect "a sticky fault: the results of each process" grep -q '<failure' "$work/out/device.xml"

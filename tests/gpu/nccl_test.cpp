@@ -16,7 +16,7 @@ namespace {
 using namespace testing;
 
 constexpr int64_t kCount = 1000;
-constexpr std::chrono::seconds kLimit{30};
+constexpr std::chrono::seconds kLimit{120};
 
 class Nccl : public ::testing::Test {
  protected:

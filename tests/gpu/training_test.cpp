@@ -28,6 +28,9 @@ void one_digest(const NamedJob& named, bool every_level, const std::function<voi
   EXPECT_EQ(first, agreed_digest(job, 1)) << "the CPU's";
 }
 
+class EachJob : public testing::EachJob {};
+INSTANTIATE_TEST_SUITE_P(Jobs, EachJob, testing::each_job(), testing::job_name);
+
 TEST_P(EachJob, HasOneDigestOnTheGpu) {
   for (const DType compute : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     SCOPED_TRACE(to_text(compute));

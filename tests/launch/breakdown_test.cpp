@@ -13,7 +13,7 @@
 #include "tests/launch/scratch.h"
 #include "tests/support/run_ranks.h"
 
-namespace lockstep {
+namespace lockstep::breakdown_test {
 namespace {
 
 std::unique_ptr<Settings> settings_for(int ranks) {
@@ -167,4 +167,4 @@ TEST(Breakdown, MeasuresLimitsOfThisMachine) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::breakdown_test

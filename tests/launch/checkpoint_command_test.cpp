@@ -9,7 +9,7 @@
 #include "launch/commands/commands.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint_command_test {
 namespace {
 
 using test::content;
@@ -177,4 +177,4 @@ TEST(Usage, IsSaid) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_command_test

@@ -12,7 +12,7 @@
 #include "tests/support/files.h"
 #include "tests/support/run_ranks.h"
 
-namespace lockstep {
+namespace lockstep::checkpoint_mirror_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -172,4 +172,4 @@ TEST(WritePace, WritesAsFastAsItIsToldTo) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::checkpoint_mirror_test

@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "launch/config/settings.h"
 
-namespace lockstep {
+namespace lockstep::config_schema_test {
 namespace {
 
 JsonObject object_of(const JsonValue& value) {
@@ -163,4 +163,4 @@ TEST(Schema, RefusesWhatTheProgramRefuses) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::config_schema_test

@@ -17,7 +17,7 @@
 #include "optim/optimizer.h"
 #include "tests/launch/scratch.h"
 
-namespace lockstep {
+namespace lockstep::config_test {
 namespace {
 
 struct Rule {
@@ -473,4 +473,4 @@ TEST(DidYouMean, NamesOfOtherProgramsLeadToKeysThatThereAre) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::config_test

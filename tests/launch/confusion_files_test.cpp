@@ -5,7 +5,7 @@
 
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::confusion_files_test {
 namespace {
 
 using Pixel = std::vector<int>;
@@ -81,4 +81,4 @@ TEST(ConfusionTable, HasTheNamesOfTheClassesThatHaveOne) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::confusion_files_test

@@ -11,7 +11,7 @@
 #include "tests/support/fake_gpu.h"
 #include "tests/support/run_ranks.h"
 
-namespace lockstep {
+namespace lockstep::devices_test {
 namespace {
 
 using testing::fake_gpu;
@@ -165,4 +165,4 @@ TEST(Devices, TheListNamesEachGpu) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::devices_test

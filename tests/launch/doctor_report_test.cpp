@@ -4,7 +4,7 @@
 
 #include "tests/launch/scratch.h"
 
-namespace lockstep {
+namespace lockstep::doctor_report_test {
 namespace {
 
 // Two ranks on each of four machines, all alike.
@@ -121,4 +121,4 @@ TEST(DoctorReport, ARankIsReadBack) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::doctor_report_test

@@ -7,7 +7,7 @@
 #include "launch/artifacts/run_dir.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::goodput_test {
 namespace {
 
 using test::TemporaryFolder;
@@ -74,4 +74,4 @@ TEST(Goodput, BeginsWithTheFirstStepWhereNoAttemptIsNoted) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::goodput_test

@@ -9,7 +9,7 @@
 #include "tests/launch/scratch.h"
 #include "tests/support/fake_gpu.h"
 
-namespace lockstep {
+namespace lockstep::memory_advice_test {
 namespace {
 
 std::unique_ptr<Settings> settings_with(const std::string& more, int ranks = 1,
@@ -92,4 +92,4 @@ TEST(MemoryAdvice, EndsWhatARunSaysThatHasTooLittleMemory) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::memory_advice_test

@@ -18,7 +18,7 @@
 #include "tests/support/planted_machines.h"
 #include "tests/support/run_ranks.h"
 
-namespace lockstep {
+namespace lockstep::memory_recovery_test {
 namespace {
 
 constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
@@ -253,4 +253,4 @@ TEST(MemoryRecovery, IsRefusedWithoutALauncherOrAHolder) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::memory_recovery_test

@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 
-namespace lockstep {
+namespace lockstep::memory_report_test {
 namespace {
 
 TEST(MemoryReport, ReadsSizes) {
@@ -56,4 +56,4 @@ TEST(MemoryReport, ALineHoldsEveryUseButScratch) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::memory_report_test

@@ -11,7 +11,7 @@
 
 #include "tests/launch/scratch.h"
 
-namespace lockstep {
+namespace lockstep::metrics_test {
 namespace {
 
 std::vector<std::string> lines(const std::string& path) {
@@ -192,4 +192,4 @@ TEST(Metrics, APlaceThatCannotBeWrittenIsRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::metrics_test

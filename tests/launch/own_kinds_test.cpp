@@ -11,7 +11,7 @@
 #include "launch/training/trainer.h"
 #include "tests/support/run_ranks.h"
 
-namespace lockstep {
+namespace lockstep::own_kinds_test {
 namespace {
 
 // Points of the plane with a weight each; the label says whether x > y.
@@ -249,4 +249,4 @@ TEST(OwnKinds, RefuseWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::own_kinds_test

@@ -9,7 +9,7 @@
 #include "core/tasks/model_task.h"
 #include "tests/support/trained_run.h"
 
-namespace lockstep {
+namespace lockstep::phases_test {
 namespace {
 
 struct TwinsOptions {
@@ -186,4 +186,4 @@ TEST(Averages, AreNotMeasuredWhereThereAreNone) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::phases_test

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-namespace lockstep {
+namespace lockstep::planned_saves_test {
 namespace {
 
 // Saves one after the other, as a run does it, and counts. Losses that only grow make the best checkpoints other ones
@@ -102,4 +102,4 @@ TEST(PlannedSaves, OfLongRunsAreCountedAtOnce) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::planned_saves_test

@@ -12,7 +12,7 @@
 #include "launch/commands/commands.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::planted_links_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -90,4 +90,4 @@ TEST(Print, EscapesUnlessTheTextItselfIsWanted) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::planted_links_test

@@ -15,7 +15,7 @@
 #include "launch/artifacts/text_table.h"
 #include "tests/launch/scratch.h"
 
-namespace lockstep {
+namespace lockstep::progress_test {
 namespace {
 
 int count_of(const std::string& text, const std::string& part) {
@@ -294,4 +294,4 @@ TEST(Progress, OtherThreadsMayLogMeanwhile) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::progress_test

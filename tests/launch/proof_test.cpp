@@ -12,7 +12,7 @@
 #include "tests/launch/scratch.h"
 #include "tests/support/run_ranks.h"
 
-namespace lockstep {
+namespace lockstep::proof_test {
 namespace {
 
 ProofRecord record(int64_t first, std::vector<std::map<std::string, Hash128>> tensors, std::vector<double> losses) {
@@ -206,4 +206,4 @@ TEST(Proof, ElementsInWords) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::proof_test

@@ -16,7 +16,7 @@
 #include "tests/support/run_ranks.h"
 #include "tests/support/sanitized.h"
 
-namespace lockstep {
+namespace lockstep::recheck_test {
 namespace {
 
 const std::string kText =
@@ -206,4 +206,4 @@ TEST(Recheck, LooksAtOtherMachines) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::recheck_test

@@ -9,7 +9,7 @@
 #include "launch/report/curve.h"
 #include "launch/report/findings.h"
 
-namespace lockstep {
+namespace lockstep::report_test {
 namespace {
 
 TEST(Curve, KeepsExtremesOfAMillionSteps) {
@@ -127,4 +127,4 @@ TEST(Rounded, KeepsThreeSignificantDigits) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::report_test

@@ -9,7 +9,7 @@
 #include "launch/artifacts/files.h"
 #include "tests/launch/scratch.h"
 
-namespace lockstep {
+namespace lockstep::run_dir_test {
 namespace {
 
 TEST(RunDir, MakesWhatARunNeeds) {
@@ -190,4 +190,4 @@ TEST(Files, ReplacingIsAllOrNothing) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::run_dir_test

@@ -6,7 +6,7 @@
 #include "launch/scoring/scoring_task.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::scoring_test {
 namespace {
 
 class Scoring : public ::testing::Test {
@@ -145,4 +145,4 @@ TEST_F(Scoring, FiltersAnswersAsTheHarnessDoes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::scoring_test

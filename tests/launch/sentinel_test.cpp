@@ -13,7 +13,7 @@
 #include "tests/launch/scratch.h"
 #include "tests/support/run_ranks.h"
 
-namespace lockstep {
+namespace lockstep::sentinel_test {
 namespace {
 
 std::unique_ptr<Settings> settings_for(int ranks, const std::string& more) {
@@ -252,4 +252,4 @@ TEST(Sentinel, DigestsAreThoseOfCheckpoints) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::sentinel_test

@@ -10,7 +10,7 @@
 #include "core/device/allocator.h"
 #include "core/state/checkpoint_part.h"
 
-namespace lockstep {
+namespace lockstep::state_memory_test {
 namespace {
 
 Descriptor again(const StateMemory& memory) { return Descriptor(::dup(memory.file().number())); }
@@ -188,4 +188,4 @@ TEST(StateMemory, ACopyIsTheSameStateOnceItIsWhole) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::state_memory_test

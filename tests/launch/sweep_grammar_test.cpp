@@ -9,7 +9,7 @@
 #include "launch/config/sweep_draws.h"
 #include "tests/launch/scratch.h"
 
-namespace lockstep {
+namespace lockstep::sweep_grammar_test {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -216,4 +216,4 @@ TEST(SweepGrid, RefusesKeysThatAreGivenTwiceAndTooManyPoints) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::sweep_grammar_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::sweep_halving_test {
 namespace {
 
 using Points = std::vector<int64_t>;
@@ -31,4 +31,4 @@ TEST(SweepHalving, TheBestGoOnInTheOrderOfTheirNumbers) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::sweep_halving_test

@@ -12,7 +12,7 @@
 #include "tests/support/files.h"
 #include "tests/support/trained_run.h"
 
-namespace lockstep {
+namespace lockstep::tasks_test {
 namespace {
 
 struct NetOptions {
@@ -194,4 +194,4 @@ TEST(Batches, KeepTargetsAndWeightsInFp32) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::tasks_test

@@ -9,7 +9,7 @@
 #include "core/base/hash.h"
 #include "tests/launch/scratch.h"
 
-namespace lockstep {
+namespace lockstep::tensorboard_test {
 namespace {
 
 // A second, independent CRC-32C: bit by bit.
@@ -195,4 +195,4 @@ TEST(TensorBoard, APlaceThatCannotBeWrittenIsRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::tensorboard_test

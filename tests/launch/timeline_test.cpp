@@ -2,6 +2,7 @@
 #include "launch/training/timeline.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -15,8 +16,9 @@
 #include "launch/training/trainer.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/run_ranks.h"
+#include "tests/support/time_bound.h"
 
-namespace lockstep {
+namespace lockstep::timeline_test {
 namespace {
 
 std::unique_ptr<Settings> settings_for(int ranks) {
@@ -32,12 +34,17 @@ struct Read {
   std::string text;
   std::map<std::pair<int64_t, int64_t>, std::vector<std::pair<double, double>>> tracks;  // begin and end
   std::vector<JsonObject> steps, flows, all;
-  std::vector<double> activations;             // in use, as the counters say
-  std::map<int, std::vector<double>> step_ms;  // as the trainers reported them
+  std::vector<double> activations;  // in use, as the counters say
+  // How long a step took: as its trainer reported it, and by two looks at the clock within the step of the timeline and
+  // two around it.
+  struct Took {
+    double reported_ms = 0, within_ms = 0, around_ms = 0;
+  };
+  std::map<int, std::vector<Took>> took;  // by rank
 };
 
 // Steps 3 to 5 of each rank; `slow` sleeps in them.
-Read traced(int ranks, int slow = -1, int64_t shown = 16) {
+Read traced(int ranks, int slow = -1, int64_t shown = 16, std::chrono::milliseconds sleep = {}) {
   Scratch folder;
   const std::string path = folder.path() + "/profile/steps.json";
   const auto settings = settings_for(ranks);
@@ -49,12 +56,17 @@ Read traced(int ranks, int slow = -1, int64_t shown = 16) {
     Timeline timeline(comm, {3, 5}, shown, path,
                       {{"first_step", int64_t{3}}, {"last_step", int64_t{5}}, {"ranks", ranks}});
     for (int64_t step = 1; step <= 6; ++step) {
+      const int64_t before = trace_now_ns();
       timeline.before(step);
-      if (comm.rank() == slow) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      const int64_t begun = trace_now_ns();
+      if (comm.rank() == slow) std::this_thread::sleep_for(sleep);
       const StepReport r = trainer.step();
+      const int64_t ended = trace_now_ns();
       EXPECT_EQ(timeline.after(step), step == 5);
+      const int64_t after = trace_now_ns();
       std::lock_guard lock(mutex);
-      if (step >= 3 && step <= 5) out.step_ms[comm.rank()].push_back(r.step_ms);
+      const auto ms = [](int64_t ns) { return 1e-6 * static_cast<double>(ns); };
+      if (step >= 3 && step <= 5) out.took[comm.rank()].push_back({r.step_ms, ms(ended - begun), ms(after - before)});
     }
   });
   out.text = read_head(path, 1 << 26);
@@ -79,8 +91,9 @@ Read traced(int ranks, int slow = -1, int64_t shown = 16) {
   return out;
 }
 
+constexpr double kRounding = 0.002;  // microseconds
+
 void expect_nested(const Read& r) {
-  constexpr double kRounding = 0.002;  // microseconds
   for (auto [track, spans] : r.tracks) {
     std::sort(spans.begin(), spans.end(),
               [](auto& a, auto& b) { return a.first != b.first ? a.first < b.first : a.second > b.second; });
@@ -100,21 +113,44 @@ class Timelines : public ::testing::TestWithParam<int> {};
 // By how much the steps of a rank take longer or shorter on the timeline than as they are reported, at most, as a
 // part of what is allowed.
 double disagreement(const Read& r) {
-  std::map<int, double> of_steps, reported;
+  std::map<int, double> of_steps;
   for (const JsonObject& e : r.steps) of_steps[static_cast<int>(integer_of(e, "pid"))] += number_of(e, "dur") / 1e3;
-  for (auto& [rank, list] : r.step_ms)
-    for (double ms : list) reported[rank] += ms;
   double most = 0;
-  for (auto& [rank, ms] : reported) most = std::max(most, std::abs(of_steps[rank] - ms) / (0.02 * ms + 0.3));
+  for (auto& [rank, took] : r.took) {
+    double reported = 0;
+    for (const Read::Took& step : took) reported += step.reported_ms;
+    most = std::max(most, std::abs(of_steps[rank] - reported) / (0.02 * reported + 0.3));
+  }
   return most;
+}
+
+// Each step takes as long on the timeline as by the clock within and around it, whatever its rank waited for, and its
+// trainer reports no more than that.
+void expect_agreement(const Read& r) {
+  std::map<int, std::vector<double>> on_timeline;
+  for (const JsonObject& e : r.steps)
+    on_timeline[static_cast<int>(integer_of(e, "pid"))].push_back(number_of(e, "dur") / 1e3);
+  for (auto& [rank, took] : r.took) {
+    const std::vector<double>& steps = on_timeline[rank];
+    ASSERT_EQ(steps.size(), took.size()) << "rank " << rank;
+    for (size_t i = 0; i < took.size(); ++i) {
+      EXPECT_GE(steps[i] + kRounding / 1e3, took[i].within_ms) << "rank " << rank;
+      EXPECT_LE(steps[i] - kRounding / 1e3, took[i].around_ms) << "rank " << rank;
+      EXPECT_GT(took[i].reported_ms, 0) << "rank " << rank;
+      EXPECT_LE(took[i].reported_ms, took[i].within_ms) << "rank " << rank;
+    }
+  }
 }
 
 TEST_P(Timelines, NestAndAgreeWithTheStepsOfEachRank) {
   const int ranks = GetParam();
   Read r = traced(ranks);
-  // A rank that has to wait for a core between its two looks at the clock is measured again.
-  for (int again = 0; again < 4 && disagreement(r) > 1; ++again) r = traced(ranks);
-  EXPECT_LE(disagreement(r), 1);
+  if (testing::bounds_are_tested()) {
+    // A rank that has to wait for a core between its two looks at the clock is measured again.
+    for (int again = 0; again < 4 && disagreement(r) > 1; ++again) r = traced(ranks);
+    EXPECT_LE(disagreement(r), 1);
+  }
+  expect_agreement(r);
   expect_nested(r);
   ASSERT_GT(r.activations.size(), 10u) << "they come and go";
   const auto [least, most] = std::minmax_element(r.activations.begin(), r.activations.end());
@@ -147,17 +183,36 @@ TEST_P(Timelines, NestAndAgreeWithTheStepsOfEachRank) {
     double work = 0;
     for (auto& [_, w] : one.work) work += w.us;
     EXPECT_LE(work, 1.001 * one.step_us);
-    EXPECT_GT(work, 0.1 * one.step_us);
+    EXPECT_GT(work, testing::bounds_are_tested() ? 0.1 * one.step_us : 0);
+    // Two layers with two products each.
+    const int64_t passes = 3 * 8 / ranks;
+    for (const char* op : {"feed_forward", "feed_forward backward"}) {
+      ASSERT_TRUE(one.work.contains(op)) << op << " of rank " << rank;
+      EXPECT_GT(one.work.at(op).us, 0) << op << " of rank " << rank;
+    }
+    EXPECT_EQ(one.work.at("feed_forward").calls, 4 * passes) << "rank " << rank;
+    EXPECT_EQ(one.work.at("wait_for_batch").calls, 3) << "rank " << rank;
+    EXPECT_TRUE(one.work.contains("optimizer")) << "rank " << rank;
   }
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, Timelines, ::testing::Values(1, 2, 4));
 
 TEST(Timeline, PointsToTheRankThatIsWaitedFor) {
-  const Read r = traced(3, 1);
-  std::map<int64_t, int> from_slow, from_others;
-  for (const JsonObject& e : r.flows)
-    if (text_of(e, "ph") == "s") ++(integer_of(e, "pid") == 1 ? from_slow : from_others)[0];
-  EXPECT_GE(from_slow[0], 3);
+  Read r;
+  int from_slow = 0;
+  bool advised = false;
+  // On a busy machine the others may be later than a rank that sleeps a little: once it sleeps long enough, it is the
+  // one that is waited for.
+  for (const int ms : {100, 400, 1600, 6400}) {
+    r = traced(3, 1, 16, std::chrono::milliseconds(ms));
+    from_slow = 0;
+    for (const JsonObject& e : r.flows) from_slow += text_of(e, "ph") == "s" && integer_of(e, "pid") == 1;
+    const auto advice = profile_advice(read_profile(r.text, "steps.json"));
+    advised = std::any_of(advice.begin(), advice.end(), [](auto& a) { return a.change == "rank 1"; });
+    if (from_slow >= 3 && advised) break;
+  }
+  EXPECT_GE(from_slow, 3);
+  EXPECT_TRUE(advised);
   // An arrow begins and ends at the same time, on two ranks, under one id.
   std::map<int64_t, std::vector<JsonObject>> by_id;
   for (const JsonObject& e : r.flows) by_id[integer_of(e, "id")].push_back(e);
@@ -166,10 +221,6 @@ TEST(Timeline, PointsToTheRankThatIsWaitedFor) {
     EXPECT_EQ(number_of(ends[0], "ts"), number_of(ends[1], "ts"));
     EXPECT_NE(integer_of(ends[0], "pid"), integer_of(ends[1], "pid"));
   }
-  const ProfileSums sums = read_profile(r.text, "steps.json");
-  const auto advice = profile_advice(sums);
-  // On a busy machine exchanges may cost more than the sleep.
-  EXPECT_TRUE(std::any_of(advice.begin(), advice.end(), [](auto& a) { return a.change == "rank 1"; }));
 }
 
 TEST(Timeline, HasNoMoreRanksThanAsked) {
@@ -239,4 +290,4 @@ TEST(Profile, AdvisesByWhatIsPlanted) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::timeline_test

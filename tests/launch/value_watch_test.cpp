@@ -10,7 +10,7 @@
 #include "core/tensor/raw_ops.h"
 #include "tests/support/run_ranks.h"
 
-namespace lockstep {
+namespace lockstep::value_watch_test {
 namespace {
 
 class Gives : public ModuleOf<Tensor> {
@@ -116,4 +116,4 @@ TEST(ValueWatch, RefusesAPatternThatMatchesNothing) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::value_watch_test

@@ -8,7 +8,7 @@
 #include "core/state/state.h"
 #include "tests/optim/slots.h"
 
-namespace lockstep {
+namespace lockstep::definitions_test {
 namespace {
 
 using testing::Maker;
@@ -343,4 +343,4 @@ TEST(AdamW, BetasNearOneLoseNoAccuracy) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::definitions_test

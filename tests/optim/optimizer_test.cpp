@@ -14,7 +14,7 @@
 #include "tests/optim/slots.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::optimizer_test {
 namespace {
 
 using test::expect_error;
@@ -450,4 +450,4 @@ TEST(LossScale, HalvesOnOverflowAndGrowsBack) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::optimizer_test

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace lockstep {
+namespace lockstep::schedule_test {
 namespace {
 
 TEST(Schedule, WarmUpEndsAtTheFullRate) {
@@ -134,4 +134,4 @@ TEST(Schedule, HasTheOptionsOfItsKindAlone) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::schedule_test

@@ -6,7 +6,7 @@
 #include "tests/optim/slots.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::weight_average_test {
 namespace {
 
 using testing::numbers;
@@ -84,4 +84,4 @@ TEST(WeightAverage, OfACheckpointWithoutAnyIsRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::weight_average_test

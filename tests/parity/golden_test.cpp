@@ -22,7 +22,7 @@
 #include "optim/builtin.h"
 #include "optim/schedule.h"
 
-namespace lockstep {
+namespace lockstep::golden_test {
 namespace {
 
 const Hdf5File& golden() {
@@ -384,4 +384,4 @@ TEST(GoldenSchedule, EachKind) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::golden_test

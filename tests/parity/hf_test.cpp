@@ -19,7 +19,7 @@
 #include "launch/config/settings.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::hf_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -458,4 +458,4 @@ TEST(HfConfig, WhatIsNotSupportedIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::hf_test

@@ -17,7 +17,7 @@
 #include "launch/training/build_model.h"
 #include "tests/support/files.h"
 
-namespace lockstep {
+namespace lockstep::peft_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -324,4 +324,4 @@ TEST(Peft, FamiliesWithoutAdaptersAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::peft_test

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::bucket_layout_test {
 namespace {
 
 BucketLayout some_layout() {
@@ -102,4 +102,4 @@ TEST(MicroBatches, AreDealtOnceEachOnEverySchedule) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::bucket_layout_test

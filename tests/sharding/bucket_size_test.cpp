@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-namespace lockstep {
+namespace lockstep::bucket_size_test {
 namespace {
 
 // Reductions that cost a + bytes / b, one after the other, all launched at the start, in a step whose backward pass
@@ -51,4 +51,4 @@ TEST(BucketSizeAdvice, IsSilentWithoutEvidence) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::bucket_size_test

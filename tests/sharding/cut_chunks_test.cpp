@@ -10,7 +10,7 @@
 #include "tests/support/files.h"
 #include "tests/support/run_ranks.h"
 
-namespace lockstep {
+namespace lockstep::cut_chunks_test {
 namespace {
 
 using test::expect_error;
@@ -157,4 +157,4 @@ TEST(CutChunks, AnElementOnNoRankOrOnTwoIsNamed) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cut_chunks_test

@@ -17,11 +17,10 @@
 #include "optim/builtin.h"
 #include "tests/sharding/each_job.h"
 
-namespace lockstep {
+namespace lockstep::data_parallel_test {
 namespace {
 
 using testing::agreed_digest;
-using testing::EachJob;
 using testing::gpt_job;
 using testing::Job;
 using testing::mlp_job;
@@ -29,7 +28,10 @@ using testing::odd_job;
 using testing::Outcome;
 using testing::train;
 
-TEST_P(EachJob, HasOneDigestAtEveryNumberOfRanks) {
+class DataParallelJobs : public testing::EachJob {};
+INSTANTIATE_TEST_SUITE_P(Jobs, DataParallelJobs, testing::each_job(), testing::job_name);
+
+TEST_P(DataParallelJobs, HasOneDigestAtEveryNumberOfRanks) {
   std::set<std::string> digests;
   for (int64_t micro : {1, 3, 4, 7, 11}) {
     Job job = GetParam().make();
@@ -43,7 +45,7 @@ TEST_P(EachJob, HasOneDigestAtEveryNumberOfRanks) {
       << "the micro-batch is the atom: other ones, other bits; else this test compares constants";
 }
 
-TEST_P(EachJob, IgnoresGroupsThreadsAndDevices) {
+TEST_P(DataParallelJobs, IgnoresGroupsThreadsAndDevices) {
   Job job = GetParam().make();
   const std::string expected = agreed_digest(job, 1);
   for (double bucket : {0.0, 0.0005, 100.0}) {
@@ -56,7 +58,7 @@ TEST_P(EachJob, IgnoresGroupsThreadsAndDevices) {
   EXPECT_EQ(agreed_digest(job, 1, {.device = {DeviceType::kAsyncCpu}, .threads = 2}), expected);
 }
 
-TEST_P(EachJob, FastReductionIsCloseToExact) {
+TEST_P(DataParallelJobs, FastReductionIsCloseToExact) {
   Job job = GetParam().make();
   job.optimizer = "sgd";  // AdamW's first steps turn a rounding error in a tiny gradient into a step of full size
   const std::vector<float> exact = train(job, 1)[0].parameters;
@@ -376,7 +378,7 @@ TEST(Slots, TellTablesFromMatrices) {
 }
 
 // Saved after some steps at one number of ranks, continued at another: the digest of the run that never stopped.
-TEST_P(EachJob, ContinuesAtAnotherNumberOfRanks) {
+TEST_P(DataParallelJobs, ContinuesAtAnotherNumberOfRanks) {
   Job job = GetParam().make();
   job.steps = 4;
   const std::string straight = train(job, 1)[0].digest;
@@ -401,4 +403,4 @@ TEST(State, BeginsAlikeForEverySeedOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::data_parallel_test

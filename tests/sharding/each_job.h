@@ -1,4 +1,4 @@
-// The suite EachJob: tests that hold for every job of training.h.
+// Fixture of the suites whose tests hold for every job of training.h.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,9 +17,11 @@ struct NamedJob {
 inline std::ostream& operator<<(std::ostream& out, const NamedJob& n) { return out << n.name; }
 
 class EachJob : public ::testing::TestWithParam<NamedJob> {};
-INSTANTIATE_TEST_SUITE_P(Jobs, EachJob,
-                         ::testing::Values(NamedJob{"mlp", mlp_job}, NamedJob{"gpt", gpt_job},
-                                           NamedJob{"odd", odd_job}),
-                         [](const auto& info) { return std::string(info.param.name); });
+
+// The second and third argument of INSTANTIATE_TEST_SUITE_P.
+inline auto each_job() {
+  return ::testing::Values(NamedJob{"mlp", mlp_job}, NamedJob{"gpt", gpt_job}, NamedJob{"odd", odd_job});
+}
+inline std::string job_name(const ::testing::TestParamInfo<NamedJob>& info) { return info.param.name; }
 
 }  // namespace lockstep::testing

@@ -15,7 +15,7 @@
 #include "sharding/tree.h"
 #include "tests/support/run_ranks.h"
 
-namespace lockstep::testing {
+namespace lockstep::testing::plan_test {
 namespace {
 
 constexpr int64_t kMicro = 2;
@@ -206,4 +206,4 @@ TEST(Plan, EachLevelHoldsLess) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::plan_test

@@ -14,11 +14,10 @@
 #include "tests/sharding/each_job.h"
 #include "tests/support/planted_machines.h"
 
-namespace lockstep {
+namespace lockstep::shard_levels_test {
 namespace {
 
 using testing::agreed_digest;
-using testing::EachJob;
 using testing::gpt_job;
 using testing::Job;
 using testing::mlp_job;
@@ -32,7 +31,10 @@ std::string where(const Job& job, int ranks) {
              job.micro_count, " micro-batches");
 }
 
-TEST_P(EachJob, HasOneDigestAtEveryLevelAndGroup) {
+class ShardLevelJobs : public testing::EachJob {};
+INSTANTIATE_TEST_SUITE_P(Jobs, ShardLevelJobs, testing::each_job(), testing::job_name);
+
+TEST_P(ShardLevelJobs, HasOneDigestAtEveryLevelAndGroup) {
   for (int64_t micro : {1, 4, 7}) {
     Job job = GetParam().make();
     job.parallel.bucket_mb = 0;  // every block a group
@@ -49,7 +51,7 @@ TEST_P(EachJob, HasOneDigestAtEveryLevelAndGroup) {
 }
 
 // Updates that depend on whole parameters, of which ranks hold slices, and moments that are no fp32 values.
-TEST_P(EachJob, HasOneDigestWithEachOptimizerThatIsNotElementwise) {
+TEST_P(ShardLevelJobs, HasOneDigestWithEachOptimizerThatIsNotElementwise) {
   for (const char* optimizer : {"lamb", "muon", "adamw8bit"})
     for (DType compute : {DType::kFloat32, DType::kBFloat16}) {
       SCOPED_TRACE(str(optimizer, " in ", compute));
@@ -75,7 +77,7 @@ TEST_P(EachJob, HasOneDigestWithEachOptimizerThatIsNotElementwise) {
     }
 }
 
-TEST_P(EachJob, HasOneDigestAtEightRanks) {
+TEST_P(ShardLevelJobs, HasOneDigestAtEightRanks) {
   Job job = GetParam().make();
   job.micro_count = 9;
   const std::string expected = agreed_digest(job, 1);
@@ -88,7 +90,7 @@ TEST_P(EachJob, HasOneDigestAtEightRanks) {
     }
 }
 
-TEST_P(EachJob, HasOneDigestAcrossMachines) {
+TEST_P(ShardLevelJobs, HasOneDigestAcrossMachines) {
   for (const auto& [machines, ranks, micro] : {std::tuple{2, 2, 8}, {3, 2, 12}, {2, 3, 7}, {4, 1, 8}, {18, 1, 36}}) {
     Job job = GetParam().make();
     job.batch = std::max<int64_t>(job.batch, micro);
@@ -108,7 +110,7 @@ TEST_P(EachJob, HasOneDigestAcrossMachines) {
   }
 }
 
-TEST_P(EachJob, IgnoresDevicesThreadsAndResharding) {
+TEST_P(ShardLevelJobs, IgnoresDevicesThreadsAndResharding) {
   Job job = GetParam().make();
   job.parallel.bucket_mb = 0;
   job.micro_count = 5;
@@ -130,7 +132,7 @@ TEST_P(EachJob, IgnoresDevicesThreadsAndResharding) {
 }
 
 // Each precision has one value; it differs from fp32's, else this compares nothing.
-TEST_P(EachJob, HasOneDigestInEachPrecision) {
+TEST_P(ShardLevelJobs, HasOneDigestInEachPrecision) {
   std::set<std::string> digests;
   for (const auto& [compute, reduce] : {std::pair{DType::kFloat32, DType::kFloat32},
                                         {DType::kBFloat16, DType::kFloat32},
@@ -154,7 +156,7 @@ TEST_P(EachJob, HasOneDigestInEachPrecision) {
 }
 
 // A power of two leaves every bit where it was, as long as nothing under- or overflows.
-TEST_P(EachJob, DoesNotShowTheLossScale) {
+TEST_P(ShardLevelJobs, DoesNotShowTheLossScale) {
   Job job = GetParam().make();
   const Outcome plain = train(job, 1)[0];
   job.loss_scale = 1024;
@@ -165,7 +167,7 @@ TEST_P(EachJob, DoesNotShowTheLossScale) {
 }
 
 // Masters and moments elsewhere, through the device by chunk: the same bits.
-TEST_P(EachJob, DoesNotShowOffloading) {
+TEST_P(ShardLevelJobs, DoesNotShowOffloading) {
   Job job = GetParam().make();
   const std::string expected = agreed_digest(job, 1);
   job.parallel.offload_optimizer = true;
@@ -176,7 +178,7 @@ TEST_P(EachJob, DoesNotShowOffloading) {
   }
 }
 
-TEST_P(EachJob, GoesOnAtAnotherLevelAndNumberOfRanks) {
+TEST_P(ShardLevelJobs, GoesOnAtAnotherLevelAndNumberOfRanks) {
   Job job = GetParam().make();
   job.steps = 4;
   const std::string straight = train(job, 1)[0].digest;
@@ -199,7 +201,7 @@ TEST_P(EachJob, GoesOnAtAnotherLevelAndNumberOfRanks) {
   }
 }
 
-TEST_P(EachJob, FastReductionIsCloseToExactAtEveryLevel) {
+TEST_P(ShardLevelJobs, FastReductionIsCloseToExactAtEveryLevel) {
   Job job = GetParam().make();
   job.optimizer = "sgd";  // AdamW's first steps turn a rounding error in a tiny gradient into a step of full size
   const std::vector<float> exact = train(job, 1)[0].parameters;
@@ -490,4 +492,4 @@ TEST(Group, MustDivideTheWorld) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::shard_levels_test

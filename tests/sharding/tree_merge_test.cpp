@@ -10,7 +10,7 @@
 #include "core/device/context.h"
 #include "sharding/tree.h"
 
-namespace lockstep {
+namespace lockstep::tree_merge_test {
 namespace {
 
 using Values = std::vector<float>;
@@ -80,4 +80,4 @@ TEST(TreeMerge, GoesThroughLongBuffersInPieces) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::tree_merge_test

@@ -9,7 +9,7 @@
 #include "core/device/context.h"
 #include "core/kernels/kernels.h"
 
-namespace lockstep {
+namespace lockstep::tree_test {
 namespace {
 
 // The tree by its definition.
@@ -115,4 +115,4 @@ TEST(Tree, NodesOutOfOrderAreAnError) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::tree_test

@@ -133,7 +133,7 @@ void carry_out(const std::vector<const Operation*>& all) {
   }
 }
 
-std::atomic<int64_t> direct{0}, shared{0};
+std::atomic<int64_t> direct{0}, shared{0}, version_calls{0};
 
 // On every rank the same place of the same window, or on none; what is a rank's own part lies where it likes.
 void check_windows(const Group& group, const std::vector<const Operation*>& all) {
@@ -219,7 +219,11 @@ void enqueue() {
 
 class FakeNccl final : public NcclApi {
  public:
-  std::string version() const override { return asked().version; }
+  std::string version() const override {
+    const std::string version = asked().version;
+    ++version_calls;
+    return version;
+  }
   std::string new_id() override {
     std::lock_guard lock(mutex_);
     return str("id ", ++ids_);
@@ -425,6 +429,7 @@ NcclApi& fake_nccl(const FakeNcclFaults& faults) {
 
 std::vector<std::string> fake_nccl_misuse() { return instance().misuse(); }
 int64_t fake_nccl_direct() { return direct; }
+int64_t fake_nccl_version_calls() { return version_calls; }
 int64_t fake_nccl_shared() { return shared; }
 
 }  // namespace lockstep::testing

@@ -9,8 +9,8 @@
 
 namespace lockstep::testing {
 
-inline void run_nccl_ranks(int size, const std::function<void(Communicator&)>& body, const CommOptions& options = {},
-                           const FakeNcclFaults& faults = {}) {
+inline void run_nccl_ranks(int size, const std::function<void(Communicator&)>& body,
+                           const CommOptions& options = {.deadline = kPatience}, const FakeNcclFaults& faults = {}) {
   fake_nccl(faults);
   fake_gpu(0, {.devices = size});
   run_ranks(size,

@@ -8,8 +8,11 @@
 
 namespace lockstep::testing {
 
+// A deadline of ranks of which none is missing: none may be late for it, however busy the machine is.
+constexpr Seconds kPatience{300};
+
 struct RankOptions {
-  CommOptions comm{.deadline = Seconds(30)};
+  CommOptions comm{.deadline = kPatience};
   // kAsyncCpu: every stream is a thread. LOCKSTEP_TEST_DEVICE=fake-gpu (tests/support/fake_gpu.h) or cuda (the GPU that
   // is there, shared by all ranks) in the environment stands above this: whole suites run there.
   Device device = {};

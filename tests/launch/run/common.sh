@@ -199,4 +199,36 @@ rank_of() { # RANK: its process, not its agent
 }
 state_of() { lockstep status --json "$1" 2>/dev/null | sed -n 's/.*"state":"\([a-z ]*\)".*/\1/p'; } # RUN
 
+is_stopped() { [[ $(sed -E 's/.*\) (.).*/\1/' "/proc/$1/stat" 2>/dev/null) == T ]]; }   # PID
+process_of() { sed -nE 's/.*"pid": *([0-9]+).*/\1/p' "$1/lock" 2>/dev/null; }           # RUN: the one that trains
+own_processes() { # 'REGEXP': those in this test's folder with such a command line
+  local p
+  for p in $(pgrep -f -- "$1"); do
+    if [ "$(readlink "/proc/$p/cwd")" = "$work" ]; then echo "$p"; fi
+  done
+}
+
+# Tests wait for what happens, not for a time, and a busy machine may need long for it.
+await() { # WHAT condition-command...: returns when it holds; after two minutes that is a problem
+  local end=$((SECONDS + 120))
+  until "${@:2}"; do
+    if [ "$SECONDS" -ge "$end" ]; then problem "$1: not within two minutes" && return; fi
+    sleep 0.05
+  done
+}
+# A run whose configuration stops it by chaos.faults (kind: stop), started in the background as $pid: returns when it is stopped.
+until_stopped() { # WHAT
+  until is_stopped "$pid" || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
+  expect "$1: it is stopped, and has not ended" is_stopped "$pid"
+}
+seconds() { date +%s.%N; }
+since() { awk -v a="$1" -v b="$(seconds)" 'BEGIN { printf "%.2f", b - a }'; } # SECONDS
+# within SECONDS WHAT ELAPSED: the time that is promised, where LOCKSTEP_TEST_BOUNDS=1 says that nothing else runs on this machine (the tier
+# "cluster"); elsewhere only that it did not hang.
+within() {
+  local most=$1
+  if [ "${LOCKSTEP_TEST_BOUNDS:-}" != 1 ]; then most=$(awk -v s="$1" 'BEGIN { print (s > 12 ? 10 * s : 120) }'); fi
+  expect "$2: after $3 s, $most at most" awk -v took="$3" -v most="$most" 'BEGIN { exit !(took <= most) }'
+}
+
 finish() { exit "$failed"; }

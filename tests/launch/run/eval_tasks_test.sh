@@ -72,7 +72,7 @@ refuses "a file that is there" 73 "cut.out.*" lockstep eval tokens --task "$all"
 rm cut.out
 "$binary" eval tokens --task "$all" --to cut.out >/dev/null 2>&1 &
 started=$!
-for _ in $(seq 500); do if [ -s cut.out.partial ]; then break; fi && sleep 0.01; done
+until [ -s cut.out.partial ] || ! kill -0 $started 2>/dev/null; do sleep 0.01; done
 kill -KILL $started 2>/dev/null || true
 wait $started 2>/dev/null || true
 rm -f cut.out

@@ -37,7 +37,7 @@ class Failing : public Model {
         if (options_.how == "abort") std::abort();
         throw std::runtime_error("the model of this test gives up");
       }
-      if (options_.peers_sleep) std::this_thread::sleep_for(std::chrono::seconds(30));
+      if (options_.peers_sleep) std::this_thread::sleep_for(std::chrono::seconds(300));
     }
     return mlp_(x);
   }

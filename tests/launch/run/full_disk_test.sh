@@ -17,23 +17,24 @@ mkdir disk
 mount -t tmpfs -o size=2m none disk
 trap 'umount "$work/disk"; rm -rf "$work"' EXIT
 fill() { dd if=/dev/zero of=disk/filler bs=4k 2>/dev/null || true; }
-until_file() { # FILE PID: waits for it, while the process is there
-  until [ -e "$1" ] || ! kill -0 "$2" 2>/dev/null; do sleep 0.01; done
-}
+stops_at() { echo "chaos.faults=[$(printf '{kind: stop, step: %s},' "$@")]"; } # STEP...: there it waits for what is done to the disk
 
-keys=(model.dropout=0.1 train.steps=1600 checkpoint.every=200)
+keys=(model.dropout=0.1 train.steps=320 checkpoint.every=40)
 succeeds "on a large disk" lockstep train text.yaml "${keys[@]}" run.dir=whole
-"$binary" train text.yaml "${keys[@]}" run.dir=disk/run --ranks 2 >out 2>err &
+"$binary" train text.yaml "${keys[@]}" run.dir=disk/run --ranks 2 chaos.enabled=true "$(stops_at 75 130)" >out 2>err &
 pid=$!
-until_file disk/run/checkpoints/step-00000200 "$pid"
+until_stopped "between two saves"
+expect "between two saves: the first is whole" test -d disk/run/checkpoints/step-00000040
 fill
-until grep -q 'checkpoint not saved (1 of 3 in a row that are tolerated): disk/run/checkpoints' err || ! kill -0 "$pid" 2>/dev/null; do sleep 0.01; done
+kill -CONT "$pid"
+until_stopped "when a save has failed"
+expect "full: it is said" grep -q 'checkpoint not saved (1 of 3 in a row that are tolerated): disk/run/checkpoints' err
 run lockstep checkpoint verify disk/run
 expect "full: the earlier checkpoints are whole" test "$code" -eq 0
 expect "full: there are some" grep -q '^whole ' out
 rm disk/filler
-code=0
-wait "$pid" || code=$?
+kill -CONT "$pid"
+ended
 same "the run goes on to its end" 0 "$code"
 same "the same bits" "$(digest whole)" "$(digest disk/run)"
 succeeds "all are whole" lockstep checkpoint verify disk/run
@@ -55,13 +56,13 @@ succeeds "room for four and one more" lockstep train text.yaml run.dir=disk/agai
 succeeds "what is there counts" lockstep train text.yaml run.dir=disk/again "${steps[@]}" train.steps=80 schedule.steps=80 --resume
 rm -rf disk/again
 
-keys=(model.dropout=0.1 train.steps=1600 checkpoint.every=50)
-"$binary" train text.yaml "${keys[@]}" run.dir=disk/run --ranks 2 >out 2>err &
+keys=(model.dropout=0.1 train.steps=320 checkpoint.every=10)
+"$binary" train text.yaml "${keys[@]}" run.dir=disk/run --ranks 2 chaos.enabled=true "$(stops_at 22)" >out 2>err &
 pid=$!
-until_file disk/run/checkpoints/step-00000050 "$pid"
+until_stopped "after a save"
 fill
-code=0
-wait "$pid" || code=$?
+kill -CONT "$pid"
+ended
 same "full for good: exit 74" 74 "$code"
 expect "full for good: two were tolerated" grep -q 'checkpoint not saved (2 of 3 in a row that are tolerated)' err
 expect "full for good: one error, with the file" test "$(grep -c '^error: .*disk/run/checkpoints/.*' err)" -eq 1

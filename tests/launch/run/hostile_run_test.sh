@@ -8,7 +8,7 @@ export ASAN_OPTIONS=$no_leak_check # of ranks that it launches
 make_inputs
 succeeds "a run" lockstep train text.yaml train.steps=4 checkpoint.every=2
 succeeds "a sweep" lockstep sweep text.yaml seed=1,2 train.steps=2 --dir sweep
-bounded() { timeout 20 "$binary" "$@"; } # 124: it hung
+bounded() { timeout 120 "$binary" "$@"; } # 124: it hung
 
 # What is no regular file is refused, or counts as absent.
 for file in config.yaml metrics.jsonl log.txt; do

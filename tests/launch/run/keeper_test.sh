@@ -29,12 +29,12 @@ started_with() { # THEN: the launcher is $pid, its keeper $keeper, mpirun $mpiru
   keeper=$(awk '/^PPid:/ { print $2 }' "/proc/$mpirun/status" 2>/dev/null) || true # it may have ended
   code=unknown
 }
-gone() { # WHAT SECONDS PROCESS...
-  local end=$((SECONDS + $2)) p
-  for p in "${@:3}"; do
-    while kill -0 "$p" 2>/dev/null && [ "$SECONDS" -le "$end" ]; do sleep 0.05; done
-    expect "$1: process $p is gone within $2 s" bash -c "! kill -0 $p 2>/dev/null"
-  done
+no_process() { ! kill -0 "$1" 2>/dev/null; }
+gone() { # WHAT SECONDS PROCESS...: they end, within this time
+  local begun p
+  begun=$(seconds)
+  for p in "${@:3}"; do await "$1: process $p is gone" no_process "$p"; done
+  within "$2" "$1: its processes are gone" "$(since "$begun")"
 }
 killed() { # PROCESS... which are killed at once
   kill -KILL "$@"

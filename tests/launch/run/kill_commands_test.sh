@@ -62,6 +62,9 @@ working() { # processes on the outputs, among them mpirun and its keeper
 shared() { # folders of launched runs in /dev/shm that no process has locked
   find /dev/shm -maxdepth 1 -name 'lockstep-mpi-*' -newer text.yaml -exec flock --nonblock {} echo {} \; 2>/dev/null
 }
+nobody_works() { [ -z "$(working)" ]; }
+nothing_shared() { [ -z "$(shared)" ]; }
+no_group() { [ -z "$(ps -eo pgid=,stat= | awk -v group="$1" '$1 == group && $2 !~ /^Z/')" ]; }
 milliseconds() { echo $(($(date +%s%N) / 1000000)); }
 place=wanted
 declare -A wanted took files
@@ -87,13 +90,13 @@ for ((n = 0; n < kills; ++n)); do
     sleep "$(printf '%d.%03d' $((after / 1000)) $((after % 1000)))"
     if kill -KILL -- "-$pid" 2>/dev/null; then killed[$kind]=$((${killed[$kind]:-0} + 1)); fi
     wait "$pid" 2>/dev/null || true
-    for _ in $(seq 300); do if ! kill -0 -- "-$pid" 2>/dev/null; then break; fi && sleep 0.01; done # all of it, with its locks
+    await "kill $n, $kind: all of it, with its locks" no_group "$pid"
   done
   # Points of a sweep, mpirun and its ranks end by themselves within seconds.
   case $kind in
-    sweep | launch) for _ in $(seq 100); do if [ -z "$(working)" ]; then break; fi; sleep 0.1; done ;;
+    sweep | launch) await "kill $n, $kind: no process of the killed is left" nobody_works ;;
+    *) expect "kill $n, $kind: no process of the killed is left" nobody_works ;;
   esac
-  expect "kill $n, $kind: no process of the killed is left" test -z "$(working)"
   case $kind in
     split | merge | text | json | table | weights | folder) # complete outputs stay, and are not replaced
       for output in a.h5 b.h5 out.h5 out.safetensors out; do if [ -e "$place/$output" ]; then rm -rf "${place:?}/$output"; fi; done ;;
@@ -107,12 +110,7 @@ for ((n = 0; n < kills; ++n)); do
   esac
   expect "kill $n, $kind: no process is left" test -z "$(working)"
   same "kill $n, $kind: what is in TMPDIR" none "$(find tmp -mindepth 1 -maxdepth 1 | grep . || echo none)"
-  for _ in $(seq 50); do # other tests start and kill launchers, too
-    left=$(shared)
-    if [ -z "$left" ]; then break; fi
-    sleep 0.1
-  done
-  same "kill $n, $kind: what is in /dev/shm" none "${left:-none}"
+  await "kill $n, $kind: nothing is in /dev/shm" nothing_shared # other tests start and kill launchers, too
   rm -rf "$place"
   if [ "$failed" -ne 0 ]; then break; fi
 done

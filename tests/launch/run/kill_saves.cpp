@@ -117,7 +117,8 @@ int run_program(int argc, char** argv) {
 
   int64_t kills = 0, within = 0, with_manifest = 0, aside = 0, ends = 0, by_mpi = 0, newest = 0;
   for (int64_t start = 0;; ++start) {
-    const bool last = kills >= wanted_kills;
+    // A machine that is busy with something else shifts the moments: more kills, until enough have met a save.
+    const bool last = kills >= wanted_kills && (within * 3 >= kills || kills >= 10 * wanted_kills);
     const bool mpi = !mpirun.empty() && start % 8 == 7;
     fs::create_directories(checkpoints);
     Watcher watcher(checkpoints);

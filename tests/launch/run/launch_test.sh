@@ -8,21 +8,23 @@ export ASAN_OPTIONS=$no_leak_check # of ranks that it launches
 if ! with_mpi; then finish; fi
 make_inputs
 keys=(text.yaml checkpoint.every=5)
-launch() { timeout 120 "$binary" launch --mpirun "$launched_by" "$@"; }
+launch() { timeout 300 "$binary" launch --mpirun "$launched_by" "$@"; }
 launched_by=$mpirun_program
 endless=(train.steps=1000000 schedule.steps=60)
 
 succeeds "undisturbed" lockstep train "${keys[@]}" train.steps=60 run.dir=plain
 wanted=$(digest plain)
+begun=$(date +%s)
 succeeds "launch" launch -n 3 -- train "${keys[@]}" train.steps=60 run.dir=launched
 same "launch: the digest" "$wanted" "$(digest launched)"
 expect "launch: it prints the mpirun command" grep -q '^starting 3 ranks: .*-n 3 .*lockstep agent -- ' err
-expect "launch: each step's time stamp" test "$(field time <launched/metrics.jsonl | awk -v now="$(date +%s)" '$1 > now - 300 && $1 <= now + 1' | wc -l)" -eq 60
+expect "launch: each step's time stamp" test "$(field time <launched/metrics.jsonl | awk -v begun="$begun" -v now="$(date +%s)" '$1 >= begun && $1 <= now + 1' | wc -l)" -eq 60
 expect "launch: each rank's time for the step before" test "$(grep -cE '"rank_ms":\[[0-9.]+,[0-9.]+,[0-9.]+\]' launched/metrics.jsonl)" -eq 60
-expect "launch: which is not 0" test "$(grep -cE '"rank_ms":\[(0\.)?[1-9][0-9.]*,' launched/metrics.jsonl)" -ge 30
+expect "launch: which is not 0" test "$(grep -cE '"rank_ms":\[[0.]*[1-9][0-9.]*,' launched/metrics.jsonl)" -ge 30
 expect "launch: rank 0's lines" grep -q '^rank 0: train 60/60 steps' err
-if command -v script >/dev/null; then # on a terminal
-  run env TERM=xterm script -qec "'$binary' launch --mpirun '$mpirun_program' -n 2 -- train text.yaml train.steps=200 schedule.steps=200 run.dir=bar" /dev/null
+if command -v script >/dev/null; then # on a terminal; slowly enough that the bar moves
+  slow="chaos.enabled=true 'chaos.faults=[{kind: slow, step: 1, rank: 0, seconds: 0.006}]'"
+  run env TERM=xterm script -qec "'$binary' launch --mpirun '$mpirun_program' -n 2 -- train text.yaml train.steps=200 schedule.steps=200 run.dir=bar $slow" /dev/null
   expect "one bar for all ranks" grep -qE 'train +[0-9]+/200 +[0-9]+%.* steps/s' out
   expect "one bar, no lines of progress" bash -c '! grep -q "rank 0: train " out'
 fi
@@ -30,15 +32,15 @@ succeeds "eval under launch" launch -n 2 -- eval launched
 expect "eval under launch: one result" test "$(grep -c '"loss"' out)" -eq 1
 
 # The process of a rank: not its agent, whose child it is.
-fails() { # WHAT CODE 'REGEXP' MILLISECONDS: the run just started ends so, within this time, and leaves nothing
-  local begun
-  begun=$(date +%s%N)
+fails() { # WHAT CODE 'REGEXP' SECONDS: the run just started ends so, within this time, and leaves nothing
+  local begun took
+  begun=$(seconds)
   ended
-  local took=$((($(date +%s%N) - begun) / 1000000))
+  took=$(since "$begun")
   expect "$1: exit $2" test "$code" -eq "$2"
   expect "$1: the verdict" grep -qE "^error: .*$3" err
   expect "$1: one error" test "$(grep -c '^error: ' err)" -eq 1
-  expect "$1: within $4 ms ($took)" test "$took" -le "$4"
+  within "$4" "$1: it ends" "$took"
   nothing_left "$1"
 }
 nothing_left() { # WHAT
@@ -47,22 +49,24 @@ nothing_left() { # WHAT
 
 started run 10 -n 3 -- train "${keys[@]}" "${endless[@]}" run.dir=run
 kill -KILL "$(rank_of 2)"
-fails "a killed rank" 69 'rank 2 on .*was killed by SIGKILL .*after step [0-9]+.*go on from the last checkpoint' 5000
+fails "a killed rank" 69 'rank 2 on .*was killed by SIGKILL .*after step [0-9]+.*go on from the last checkpoint' 5
 expect "a killed rank: failure.json" grep -qE '"exit_code":69,"message":"rank 2 on .*"rank":2,"step":[1-9]' run/failure.json
 # AddressSanitizer would report the signal itself.
 ASAN_OPTIONS=${ASAN_OPTIONS:-}:handle_segv=0 started run 10 -n 3 -- train "${keys[@]}" "${endless[@]}" run.dir=run
 kill -SEGV "$(rank_of 1)"
-fails "a crash" 69 'rank 1 on .*ended by SIGSEGV .*after step' 5000
+fails "a crash" 69 'rank 1 on .*ended by SIGSEGV .*after step' 5
 expect "a crash: said by the rank" grep -q '^rank 1: error: this process crashed by SIGSEGV' err
-started run 10 -n 3 -- train "${keys[@]}" "${endless[@]}" run.dir=run launch.silence=3
+started run 10 -n 3 -- train "${keys[@]}" "${endless[@]}" run.dir=run launch.silence=8
 kill -STOP "$(rank_of 0)"
-fails "a stopped rank" 69 'rank 0 on .*has been stopped for 3.* s, by SIGSTOP' 9000
+fails "a stopped rank" 69 'rank 0 on .*has been stopped for (8|9|[1-9][0-9])[.0-9]* s, by SIGSTOP' 14
 expect "a stopped rank: said before" grep -qE '^warning: rank 0 on .* is stopped, by SIGSTOP' err
 started run 10 -n 2 -- train "${keys[@]}" "${endless[@]}" run.dir=run
+begun=$(seconds)
 kill -KILL "$pid"
 ended
-sleep 1
-nothing_left "launcher killed, after 1 s"
+no_ranks() { [ -z "$(for r in 0 1; do rank_of "$r"; done)" ]; }
+await "launcher killed: its ranks end" no_ranks
+within 1 "launcher killed: its ranks end" "$(since "$begun")"
 same "launcher killed: status" failed "$(state_of run)"
 expect "launcher killed: its process is named" grep -qE "its (launcher, )?process [0-9]+ on .*, ended without a word" <(lockstep status run)
 succeeds "launcher killed: resumed without one" lockstep train "${keys[@]}" run.dir=run train.steps=$(($(done_steps run) + 1)) schedule.steps=60 --resume
@@ -85,7 +89,9 @@ same "after SIGTERM and with another number of ranks: the digest" "$wanted" "$(d
 
 # shellcheck disable=SC2016  # the command's shell expands them
 tells=('launch.on_failure=echo "$LOCKSTEP_RUN $LOCKSTEP_EXIT_CODE $LOCKSTEP_MESSAGE" >>told' 'launch.on_end=echo "end $LOCKSTEP_EXIT_CODE" >>told')
-started run 12 -n 3 --restarts 2 -- train "${keys[@]}" train.steps=60 run.dir=run "${tells[@]}"
+# The first attempt is slow from step 13 on, so that the signal finds it at work.
+started run 12 -n 3 --restarts 2 -- train "${keys[@]}" train.steps=60 run.dir=run "${tells[@]}" chaos.enabled=true \
+  'chaos.faults=[{kind: slow, step: 13, rank: 0, seconds: 1}]'
 kill -KILL "$(rank_of 1)"
 ended
 expect "restarts: the user's commands" grep -qE '^run 69 rank 1 on .* was killed by SIGKILL' told
@@ -117,7 +123,7 @@ exec "$mpirun_program" "\$@"
 SH
 chmod +x crowded_mpirun
 launched_by=$work/crowded_mpirun
-succeeds "silent connections" machines --hosts 127.0.0.2:3 --start-within 10 -- train "${keys[@]}" train.steps=60 run.dir=silent
+succeeds "silent connections" machines --hosts 127.0.0.2:3 -- train "${keys[@]}" train.steps=60 run.dir=silent
 expect "silent connections: said" grep -q '^warning: dropped a connection from 127.0.0.1 to the control port: ' err
 same "silent connections: the digest" "$wanted" "$(digest silent)"
 launched_by=$mpirun_program
@@ -152,12 +158,19 @@ tree() { # PID: it and all its descendants
 }
 printf '%s\n%s\n' "$(hostname)" "$(hostname)" >nodes
 export PBS_JOBID=7.test PBS_NODEFILE=$work/nodes
-started run 10 -n 2 --restarts 2 -- train "${keys[@]}" "${endless[@]}" run.dir=run
-# shellcheck disable=SC2046  # numbers
-kill -TERM $(tree "$pid")
-sleep 0.2
-kill -TERM "$pid"
-ended
+mkfifo nothing_comes
+for _ in 1 2 3 4 5; do
+  started run 10 -n 2 --restarts 2 -- train "${keys[@]}" "${endless[@]}" run.dir=run
+  mapfile -t all < <(tree "$pid")
+  begun=${EPOCHREALTIME/./}
+  kill -TERM "${all[@]}"
+  read -rt 0.2 <>nothing_comes || true
+  kill -TERM "$pid" || true
+  apart=$((${EPOCHREALTIME/./} - begun))
+  ended
+  # Within a second both are one request: once more, if this shell was held up for longer.
+  if [ "$apart" -lt 700000 ]; then break; fi
+done
 unset PBS_JOBID PBS_NODEFILE
 expect "SIGTERM of all at once: exit 75" test "$code" -eq 75
 expect "SIGTERM of all at once: saved" grep -q 'stopped on request after step [0-9]*; saved' err
@@ -165,17 +178,20 @@ expect "SIGTERM of all at once: no other attempt" bash -c '! grep -q "^attempt" 
 nothing_left "SIGTERM of all at once"
 
 # Ctrl-Z of the launcher, for longer than launch.silence.
-started run 10 -n 2 -- train "${keys[@]}" train.steps=300 schedule.steps=60 run.dir=run launch.silence=2
+started run 10 -n 2 -- train "${keys[@]}" train.steps=300 schedule.steps=60 run.dir=run launch.silence=5
 kill -TSTP "$pid"
-sleep 4
-expect "Ctrl-Z: the launcher is stopped" grep -q '^State:.*T' "/proc/$pid/status"
+await "Ctrl-Z: the launcher is stopped" is_stopped "$pid"
+sleep 6
+expect "Ctrl-Z: the launcher is still stopped" grep -q '^State:.*T' "/proc/$pid/status"
+until_step run 21
 before=$(done_steps run)
 kill -CONT "$pid"
 ended
 expect "Ctrl-Z: the ranks went on meanwhile, to step $before" test "$before" -gt 20
 expect "Ctrl-Z: exit 0" test "$code" -eq 0
 expect "Ctrl-Z: said" grep -q '^the launcher is stopped, and its ranks go on' err
-expect "Ctrl-Z: nobody is blamed" bash -c '! grep -qE "^(warning|error):" err'
+# (Another process of this machine may make a rank slow, and that is said.)
+expect "Ctrl-Z: nobody is blamed" bash -c '! grep -E "^(warning|error):" err | grep -qvE "^warning: rank [01] on .* is slow: it computes"'
 expect "Ctrl-Z: all steps" test "$(done_steps run)" -eq 300
 
 # mpirun, or its keeper, is killed before, while and after its ranks start.
@@ -184,7 +200,7 @@ for delay in 0.2 0.4 0.6 0.8 1; do
   "$binary" launch --mpirun "$mpirun_program" -n 2 -- train "${keys[@]}" "${endless[@]}" run.dir=killed >out 2>err &
   pid=$!
   sleep "$delay"
-  until keeper=$(pgrep -P "$pid" -f 'agent --keep'); do sleep 0.02; done
+  until keeper=$(pgrep -P "$pid" -f 'agent --keep') || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
   if [ "$delay" = 0.8 ]; then kill -STOP "$keeper"; fi # it is slow to see that
   if [ "$delay" = 0.6 ] || ! pkill -KILL -P "$keeper"; then kill -KILL "$keeper"; fi
   if [ "$delay" = 0.8 ]; then sleep 0.7 && kill -CONT "$keeper" || true; fi
@@ -209,9 +225,9 @@ else
   echo "skipped: a full TMPDIR: needs a file system of its own, and root"
 fi
 
-begun=$SECONDS
+begun=$(seconds)
 refuses "an agent whose launcher is gone" 69 'cannot reach the launcher at unix:@lockstep-gone' env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 LOCKSTEP_CONTROL=unix:@lockstep-gone LOCKSTEP_SECRET=0 "$binary" agent -- train text.yaml
-expect "an agent whose launcher is gone: within 4 s" test "$((SECONDS - begun))" -le 4
+within 4 "an agent whose launcher is gone: it ends" "$(since "$begun")"
 refuses "agent by hand" 64 '.lockstep agent. is started by' lockstep agent -- train text.yaml
 code=0 && launch -n 2 --hosts no-such-host:2 -- train text.yaml >out 2>err || code=$?
 expect "an unknown host: exit 66" test "$code" -eq 66

@@ -38,7 +38,7 @@ same "the folder's part is gone" out.hf "$(echo out.hf*)"
 big=(model.layers=2 model.width=768 model.heads=12 train.steps=0 checkpoint.every=0)
 succeeds "a larger run" lockstep train text.yaml "${big[@]}" run.dir=big
 killed=0
-for _ in $(seq 20); do
+for ((n = 0; n < 20 || (killed == 0 && n < 200); ++n)); do
   "$binary" checkpoint export big big.safetensors >/dev/null 2>&1 &
   pid=$!
   until compgen -G 'big.safetensors.part-*' >/dev/null || ! kill -0 $pid 2>/dev/null; do :; done
@@ -70,13 +70,11 @@ if with_mpi; then
   expect "but the launcher sees what its ranks do" kill -0 $pid
   kill -9 $pid
   wait $pid 2>/dev/null || true
-  for _ in $(seq 400); do # until the ranks are gone
-    if ! pgrep -f "run.dir=launched" >/dev/null; then break; fi
-    sleep 0.05
-  done
-  same "after kill -9, ranks that are left" 0 "$(pgrep -fc "run.dir=launched" || true)"
-  same "nor anything in TMPDIR" 0 "$(here tmp '*')"
+  no_process() { [ -z "$(own_processes "run.dir=launched")" ]; }
+  await "after kill -9, no rank is left" no_process
+  nothing_here() { [ "$(here tmp '*')" -eq 0 ]; } # mpirun is given up to 4.5 s
+  await "nor anything in TMPDIR" nothing_here
   same "nor in /dev/shm" "$before" "$(shared)"
-  while read -r segment; do expect "nor $segment" test ! -e "$segment"; done <<<"$segments"
+  while read -r segment; do await "nor $segment" test ! -e "$segment"; done <<<"$segments"
 fi
 finish

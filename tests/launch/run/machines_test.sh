@@ -20,7 +20,7 @@ exec bash -c "\$*"
 SH
 printf '#!/bin/bash\nexec bash -c "$*"\n' >other_machine
 chmod +x shell_to other_machine
-launch() { timeout 120 "$binary" launch --mpirun "$mpirun_program" --remote-shell "$work/shell_to" "$@"; }
+launch() { timeout 300 "$binary" launch --mpirun "$mpirun_program" --remote-shell "$work/shell_to" "$@"; }
 two=(--hosts '127.0.0.2:1,127.0.0.3:1')
 elsewhere() { # SHELL-COMMAND: what is done on 127.0.0.3 first, with mounts and a host name of its own
   printf '#!/bin/bash\nexec unshare --mount --uts bash -c '"'"'%s; exec bash -c "$*"'"'"' "$0" "$@"\n' "$1" >"$work/other_machine"

@@ -5,14 +5,14 @@
 . "$(dirname "$0")/common.sh" "$@"
 make_inputs
 # shellcheck disable=SC2317  # called by name
-within() { (ulimit -v "$1" && "${@:2}"); }
+with_memory() { (ulimit -v "$1" && "${@:2}"); } # KIB command...
 # What a run needs depends on machine and libraries: from what is too little for anything to what is enough.
 needed=0
 tries() { # WHAT KIB-STEP command...
   local kib refused=0
   for ((kib = 60000; kib < 4000000; kib += $2)); do
     rm -rf limited
-    run within "$kib" "${@:3}"
+    run with_memory "$kib" "${@:3}"
     case $code in
       0) break ;;
       67)
@@ -34,19 +34,19 @@ small=$needed
 tries "3 ranks as threads" 60000 "$binary" train "${keys[@]}" --ranks 3
 
 # Enough for the program, not for the model: what was asked for, and for whom.
-run within $((small + 200000)) "$binary" train "${keys[@]}" model.width=4096
+run with_memory $((small + 200000)) "$binary" train "${keys[@]}" model.width=4096
 expect "a large model: exit 67" test "$code" -eq 67
 expect "a large model: how much, of what, of which modules" \
   grep -qE '^error: .*out of memory: [0-9]+ bytes asked for \([a-z]+( of [^)]+)?\), .*by module [a-z]+ [0-9]+%.*ulimit -v' err
 if with_mpi; then
   # Where MPI itself would not bear it.
-  run timeout 60 "$mpirun_program" -n 2 bash -c 'ulimit -v 120000; exec "$0" "$@"' "$binary" train "${keys[@]}" comm.deadline=20
+  run timeout 300 "$mpirun_program" -n 2 bash -c 'ulimit -v 120000; exec "$0" "$@"' "$binary" train "${keys[@]}"
   expect "processes that MPI cannot start in: exit 67" test "$code" -eq 67
   expect "processes that MPI cannot start in: it says so" grep -qE '^error: out of memory: MPI needs up to 128 MiB' err
   # One of two ranks has too little.
   # shellcheck disable=SC2016  # the rank's shell expands it
   limited='if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then ulimit -v '$((small + 200000))'; fi; exec "$0" "$@"'
-  run timeout 60 "$mpirun_program" -n 2 bash -c "$limited" "$binary" train "${keys[@]}" model.width=2048 sharding.level=none comm.deadline=20
+  run timeout 300 "$mpirun_program" -n 2 bash -c "$limited" "$binary" train "${keys[@]}" model.width=2048 sharding.level=none
   expect "a large model on rank 1 of 2: exit 67" test "$code" -eq 67
   expect "a large model on rank 1 of 2: how much, of what, by whom" \
     grep -qE '^error: rank 1 on .*out of memory: [0-9]+ bytes asked for' err

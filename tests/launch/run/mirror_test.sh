@@ -55,10 +55,12 @@ refuses "itself" 78 'override.*: checkpoint.mirror: is run.dir itself' lockstep 
 echo "a file" >file
 refuses "a file" 73 'rank 0 on .*: checkpoint.mirror: as a directory of this run: .*file' lockstep train "${keys[@]}" run.dir=other2 checkpoint.mirror=file
 # One that fails when the last is due: the run says so, and what it saved is whole.
-"$binary" train "${keys[@]}" run.dir=late checkpoint.mirror=gone checkpoint.write_limit=0.05 >out 2>err &
+"$binary" train "${keys[@]}" run.dir=late checkpoint.mirror=gone checkpoint.write_limit=0.2 \
+  chaos.enabled=true 'chaos.faults=[{kind: stop, step: 3}]' >out 2>err &
 pid=$!
-until_step late 2
+until_stopped "a mirror that fails at the end"
 rm -rf gone/checkpoints && echo "a file" >gone/checkpoints
+kill -CONT "$pid"
 ended
 expect "a mirror that fails at the end: exit 74, not $code" test "$code" -eq 74
 expect "a mirror that fails at the end: says what and where" grep -qE '^error: .*checkpoint.mirror: the checkpoint of step 24 was not brought: .*; it is whole in late' err

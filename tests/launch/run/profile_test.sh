@@ -25,14 +25,11 @@ fi
 # Of a run that goes on.
 "$binary" train text.yaml train.steps=100000000 run.dir=long checkpoint.every=0 >/dev/null 2>&1 &
 run=$!
-for _ in $(seq 100); do
-  if [ -s long/metrics.jsonl ]; then break; fi
-  sleep 0.1
-done
-succeeds "record" timeout 60 "$binary" profile record long --steps 2
+await "a run that goes on" test -s long/metrics.jsonl
+succeeds "record" lockstep profile record long --steps 2
 expect "its path" grep -qE '^long/profile/steps-[0-9]+-[0-9]+\.json$' out
 expect "two steps" test "$(grep -c '"cat":"step"' "$(cat out)")" -eq 2
-succeeds "once more" timeout 60 "$binary" profile record long --steps 3
+succeeds "once more" lockstep profile record long --steps 3
 expect "three steps" test "$(grep -c '"cat":"step"' "$(cat out)")" -eq 3
 kill -TERM $run
 wait $run || true
@@ -47,5 +44,5 @@ refuses "another file" 65 'text.yaml: is no timeline that lockstep wrote' lockst
 head -c 3000 traced/profile/steps-3-5.json >cut.json
 refuses "a part of one" 65 'cut.json: is no timeline' lockstep profile summary cut.json
 mkfifo fifo.json
-refuses "a FIFO" 65 'fifo.json: is not a file' timeout 20 "$binary" profile summary fifo.json
+refuses "a FIFO" 65 'fifo.json: is not a file' timeout 120 "$binary" profile summary fifo.json
 exit "$failed"

@@ -8,13 +8,8 @@ mkdir tmp
 export TMPDIR=$work/tmp
 forever=(text.yaml train.steps=100000000 --steps 100000000 --resume --levels none --ranks 1)
 shelves() { find tmp -mindepth 1 -maxdepth 1 -name 'lockstep-prove-*' | wc -l; }
-wait_for() { # COUNT: until there are so many directories; 20 s at most
-  for _ in $(seq 400); do
-    if [ "$(shelves)" -eq "$1" ]; then return; fi
-    sleep 0.05
-  done
-  problem "$(shelves) temporary directories where $1 were due"
-}
+shelves_are() { [ "$(shelves)" -eq "$1" ]; }
+wait_for() { await "$1 temporary directories" shelves_are "$1"; } # COUNT
 set +m
 for signal in TERM INT HUP; do
   # A shell's children in the background ignore SIGINT; the program must not.
@@ -55,7 +50,8 @@ if with_mpi; then
   kill $pid
   wait $pid 2>/dev/null || true
   # mpirun kills its ranks a second after it has handed on the signal, and a busy machine may need longer than that.
-  for _ in $(seq 40); do if [ "$(shelves)" -eq 0 ]; then break; fi && sleep 0.05; done
+  no_ranks() { [ -z "$(own_processes 'lockstep prove text.yaml')" ]; }
+  await "mpirun: its ranks end" no_ranks
   succeeds "after mpirun was stopped" lockstep prove text.yaml --resume --levels none --ranks 1
   same "mpirun: directories that are left once the next prove has begun" 0 "$(shelves)"
 fi

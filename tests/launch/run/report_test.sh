@@ -70,10 +70,10 @@ for kind in fifo zero; do
     fifo) mkfifo odd/metrics.jsonl ;;
     zero) ln -s /dev/zero odd/metrics.jsonl ;;
   esac
-  refuses "$kind as metrics" 65 'odd/metrics.jsonl: is not a file' timeout 20 "$binary" report odd
+  refuses "$kind as metrics" 65 'odd/metrics.jsonl: is not a file' timeout 120 "$binary" report odd
 done
 rm -rf odd && cp -r a odd && rm odd/attempts.jsonl odd/log.txt && mkfifo odd/attempts.jsonl && ln -s /dev/zero odd/log.txt
-succeeds "other files that are none" timeout 20 "$binary" report odd -o page.html
+succeeds "other files that are none" timeout 120 "$binary" report odd -o page.html
 has "each is named" 'odd/attempts.jsonl: is not a file.*odd/log.txt: is not a file|odd/log.txt: is not a file.*odd/attempts.jsonl: is not a file'
 mkdir empty
 refuses "an empty directory" 66 'empty: this directory holds no run' lockstep report empty

@@ -36,12 +36,10 @@ refuses "CSV of nothing" 66 'none: there is no such run directory' lockstep repo
 if with_mpi && command -v curl >/dev/null; then
   "$binary" launch -n 2 --mpirun "$mpirun_program" --metrics-port 0 -- train text.yaml batch.micro=1 train.steps=100000000 run.dir=live checkpoint.every=0 >/dev/null 2>live.log &
   job=$!
-  for _ in $(seq 200); do
-    if [ -s live/ranks.jsonl ] && [ -s live/metrics.jsonl ]; then break; fi
-    sleep 0.1
-  done
+  await "a launched run: its ranks" test -s live/ranks.jsonl
+  await "a launched run: its metrics" test -s live/metrics.jsonl
   url=$(grep -oE 'http://127.0.0.1:[0-9]+/metrics' live.log)
-  succeeds "scraped" curl -sf --max-time 10 "$url"
+  succeeds "scraped" curl -sf --max-time 120 "$url"
   cp out live.prom
   expect "the format" well live.prom
   expect "it runs" grep -qx 'lockstep_up{run="live"} 1' live.prom
@@ -50,13 +48,18 @@ if with_mpi && command -v curl >/dev/null; then
   same "another method" 405 "$(curl -s -o /dev/null -w '%{http_code}' -X POST "$url")"
   # Who connects and says nothing, or very much, holds it up for two seconds at most.
   port=${url#*127.0.0.1:}
-  (exec 3<>"/dev/tcp/127.0.0.1/${port%/*}" && sleep 5) &
-  succeeds "beside a silent client" curl -sf --max-time 10 "$url"
-  run curl -s --max-time 5 -H "X: $(head -c 20000 /dev/zero | tr '\0' x)" "$url"
-  succeeds "after a long request" curl -sf --max-time 10 "$url"
+  (exec 3<>"/dev/tcp/127.0.0.1/${port%/*}" && exec sleep 1000) &
+  silent=$!
+  await "a silent client" test -e "/proc/$silent/fd/3"
+  begun=$(seconds)
+  succeeds "beside a silent client" curl -sf --max-time 120 "$url"
+  within 4 "beside a silent client" "$(since "$begun")"
+  kill "$silent"
+  run curl -s --max-time 120 -H "X: $(head -c 20000 /dev/zero | tr '\0' x)" "$url"
+  succeeds "after a long request" curl -sf --max-time 120 "$url"
   kill -TERM $job
   wait $job || true
-  expect "it has ended" test "$(curl -s -o /dev/null --max-time 2 "$url"; echo $?)" -eq 7
+  expect "it has ended" test "$(curl -s -o /dev/null --max-time 120 "$url"; echo $?)" -eq 7
   refuses "no port" 64 '--metrics-port xy: must be a port' lockstep launch -n 1 --metrics-port xy -- train text.yaml
   refuses "another's address" 64 '--metrics-port 192.0.2.1:9: cannot listen there' lockstep launch -n 1 --metrics-port 192.0.2.1:9 -- train text.yaml
 fi

@@ -104,7 +104,7 @@ for at in 'point 004' 'rung 2' 'rung 3'; do # of one sweep
   "$binary" sweep "${grid[@]}" --halving --dir killed --jobs 2 >out 2>killed.err &
   pid=$!
   until grep -q "$at" killed.err || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
-  kill -KILL "$pid"
+  kill -KILL "$pid" 2>/dev/null || true # it may have ended
   wait "$pid" 2>/dev/null || true
 done
 succeeds "halving, killed" lockstep sweep "${grid[@]}" --halving --dir killed --jobs 2

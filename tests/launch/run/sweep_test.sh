@@ -64,42 +64,50 @@ succeeds "array: collected" lockstep sweep --collect array
 expect "array: the table" test "$(wc -l <out)" -eq 3
 expect "array: sweep.csv" test -s array/sweep.csv
 
-# Stopped in the middle, and killed in the middle: what is started again has the bits of runs that nothing disturbed.
-long=(train.steps=1500 checkpoint.every=100 seed=1,2,3)
+# Stopped in the middle, and killed in the middle: what is started again has the bits of runs that nothing disturbed. Points wait, stopped,
+# for what is done to the sweep: the first one of the first start and the second one of the second.
+long=(train.steps=300 checkpoint.every=100 seed=1,2,3 chaos.enabled=true 'chaos.faults=[{kind: stop, step: 110}, {kind: stop, step: 105, attempt: 2}]')
 for s in 1 3; do lockstep train text.yaml "${long[@]:0:2}" seed=$s run.dir=whole$s >/dev/null 2>&1; done
-until_started() { # RUN PID
-  until [ -e "$1/checkpoints/step-00000100" ] || ! kill -0 "$2" 2>/dev/null; do sleep 0.01; done
-}
+waits() { test -n "$(process_of "$1")" && is_stopped "$(process_of "$1")"; } # POINT
 "$binary" sweep text.yaml "${long[@]}" --dir long --jobs 1 >out 2>err &
 pid=$!
-until_started long/000 "$pid"
+await "the first point waits" waits long/000
 refuses "in use" 73 'long: another `lockstep sweep` works in this directory' lockstep sweep text.yaml "${long[@]}" --dir long
 kill -TERM "$pid"
+is_asked() { (((16#$(sed -n 's/^ShdPnd:\t//p' "/proc/$1/status") >> 14) & 1)); } # PROCESS: SIGTERM waits until it goes on
+await "the point is asked to end, too" is_asked "$(process_of long/000)"
+kill -CONT "$(process_of long/000)"
 code=0
 wait "$pid" || code=$?
 same "stopped: exit 75" 75 "$code"
 same "stopped: the point, too" 75 "$(code_of long/000)"
 if [ -e long/001/metrics.jsonl ]; then problem "stopped: another point was started"; fi
-"$binary" sweep text.yaml "${long[@]}" --dir long --jobs 1 >out 2>err &
+LOCKSTEP_ATTEMPT=2 "$binary" sweep text.yaml "${long[@]}" --dir long --jobs 1 >out 2>err &
 pid=$!
-until_started long/001 "$pid"
+await "the second point waits" waits long/001
+kill -CONT "$(process_of long/001)"
 kill -KILL "$pid"
 wait "$pid" 2>/dev/null || true
-succeeds "killed, and started again at once" lockstep sweep text.yaml "${long[@]}" --dir long --jobs 2
+LOCKSTEP_ATTEMPT=3 succeeds "killed, and started again at once" lockstep sweep text.yaml "${long[@]}" --dir long --jobs 2
 same "the bits of a run that was not stopped" "$(digest whole1)" "$(digest long/000)"
 same "the bits of one that was not started then" "$(digest whole3)" "$(digest long/002)"
-same "every step once" "1500 1500 1500" "$(for p in 000 001 002; do steps_of long/$p; done | xargs)"
+same "every step once" "300 300 300" "$(for p in 000 001 002; do steps_of long/$p; done | xargs)"
 
 # Started again while a point of one that was killed still works: it is named and waited for.
-slow=(train.steps=4 checkpoint.every=1 seed=1,2 chaos.enabled=true 'chaos.faults=[{kind: slow, step: 2, rank: 0, seconds: 1, attempt: 0}]')
+slow=(train.steps=4 checkpoint.every=1 seed=1,2 chaos.enabled=true 'chaos.faults=[{kind: stop, step: 2}, {kind: slow, step: 2, rank: 0, seconds: 1}]')
 "$binary" sweep text.yaml "${slow[@]}" --dir slow --jobs 1 >out 2>err &
 pid=$!
-until_step slow/000 1
-kill -KILL "$pid"
+await "the point waits" waits slow/000
+point=$(process_of slow/000)
+kill -CONT "$point" && kill -KILL "$pid" && kill -STOP "$point" # the system would end one that is stopped when its parent ends
 wait "$pid" 2>/dev/null || true
-succeeds "killed while a point works, and started again" lockstep sweep text.yaml "${slow[@]}" --dir slow --jobs 2
-expect "killed while a point works: its process is named" \
+LOCKSTEP_ATTEMPT=2 "$binary" sweep text.yaml "${slow[@]}" --dir slow --jobs 2 >out 2>err &
+pid=$!
+await "killed while a point works: its process is named" \
   grep -qE '^point 000 \(seed=1\): process [0-9]+ on .* still works in slow/000; it is waited for' err
+kill -CONT "$point"
+ended
+same "killed while a point works, and started again: exit 0" 0 "$code"
 same "killed while a point works: all were run" "0 0" "$(for p in 000 001; do code_of slow/$p; done | xargs)"
 
 # Data that another program replaces: by the tasks of a job array, and while a sweep runs.
@@ -118,8 +126,9 @@ cp kept.h5 text.h5
 succeeds "the data is back" lockstep sweep text.yaml seed=1,2 --dir newdata
 "$binary" sweep text.yaml "${long[@]}" --dir moving --jobs 1 >out 2>err &
 pid=$!
-until_started moving/000 "$pid"
+await "the first point waits" waits moving/000
 cp other.h5 new.h5 && mv new.h5 text.h5
+kill -CONT "$(process_of moving/000)"
 code=0
 wait "$pid" || code=$?
 same "replaced meanwhile: exit 65" 65 "$code"
