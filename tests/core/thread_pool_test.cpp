@@ -123,8 +123,8 @@ TEST(ThreadPool, WhatAPieceThrowsIsThrownToTheCallerOnceAllAreDone) {
 
 TEST(FunctionRef, ACopyRefersToTheCallable) {
   using Ref = FunctionRef<int(int)>;
-  const auto twice = [](int x) { return 2 * x; };
-  const auto thrice = [](int x) { return 3 * x; };
+  auto twice = [](int x) { return 2 * x; };
+  auto thrice = [](int x) { return 3 * x; };
   Ref first(twice);
   Ref copy(first);
   first = Ref(thrice);
