@@ -12,6 +12,7 @@
 #include "data/import/table_cells.h"
 #include "data/import/table_import.h"
 #include "data/import/table_reader.h"
+#include "data/samples/label_index.h"
 
 namespace lockstep {
 namespace {
@@ -52,8 +53,8 @@ class TextTableImport {
         encoders_(record_encoders(vocabulary_, threads_)),
         rows_(source.open()),
         writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_), 0,
-                made_of(str("table, columns ", json_text_of(columns.text), " ", json_text_of(columns.label), " ",
-                            json_text_of(columns.weight),
+                made_of(str("table, names of labels, columns ", json_text_of(columns.text), " ",
+                            json_text_of(columns.label), " ", json_text_of(columns.weight),
                             columns.encoding == TextEncoding::kUtf8 ? "" : str(", encoding ", int(columns.encoding))),
                         vocabulary_, options.separator, source.files)) {
     require(options.separator.empty() || vocabulary_.has_tokenizer(), ExitCode::kUsage,
@@ -99,7 +100,8 @@ class TextTableImport {
   int64_t next(TextRows& out) {
     size_t bytes = 0;
     while (bytes < kTextAtOnce && rows_->next(cells_)) {
-      TextRow row{rows_->line(), cells_[text_], labelled() ? cells_[label_] : "", weighted() ? cells_[weight_] : ""};
+      TextRow row{rows_->line(), cells_[text_], labelled() ? std::string(label_text(cells_[label_])) : "",
+                  weighted() ? cells_[weight_] : ""};
       bytes += row.text.size() + row.label.size() + 1;
       out.rows.push_back(std::move(row));
     }

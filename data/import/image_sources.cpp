@@ -103,7 +103,8 @@ std::vector<ImageSource> labelled_by_table(const std::string& table, const std::
   while (rows.next(cells)) {
     const std::string& name = cells[file];
     const auto place = [&] { return str(table, ":", rows.line(), ": "); };
-    require(!name.empty() && !cells[label].empty(), ExitCode::kBadData, place(), "file or label is missing");
+    require(!name.empty() && !label_text(cells[label]).empty(), ExitCode::kBadData, place(),
+            "file or label is missing");
     const fs::path path(name);
     require(path.is_relative() && std::find(path.begin(), path.end(), "..") == path.end(), ExitCode::kBadData, place(),
             "file '", name, "' does not lie within the folder");
@@ -242,7 +243,7 @@ std::vector<ImageSource> image_sources(const std::string& folder, const ImageOpt
     warn_of_other_masks(how.masks, out);
   } else if (!boxes) {
     std::set<std::string> labels;
-    for (const ImageSource& s : out) labels.insert(s.label);
+    for (ImageSource& s : out) labels.insert(s.label = label_text(s.label));
     const auto index = index_of_labels(labels, where, header.class_names);
     for (ImageSource& s : out) s.class_index = index.at(s.label);
     header.classes = static_cast<int64_t>(header.class_names.size());

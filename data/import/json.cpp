@@ -124,7 +124,7 @@ class JsonImport {
   // What the output is a function of; --skip-bad is no part of it, so that an import that failed for a bad line can go
   // on with more of them.
   std::string description() const {
-    std::string how = "JSON lines with weights, fields";
+    std::string how = "JSON lines with weights and names of labels, fields";
     for (const std::string& name : {fields_.text, fields_.prompt, fields_.completion, fields_.messages, fields_.label,
                                     fields_.weight, fields_.chosen, fields_.rejected})
       how += " " + json_text_of(name);

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/io/json.h"
+#include "data/samples/label_index.h"
 
 namespace lockstep {
 
@@ -15,9 +16,10 @@ inline std::string label_field(const JsonObject& object, const std::string& name
   if (const auto* number = std::get_if<int64_t>(value)) return str(*number);
   if (const auto* truth = std::get_if<bool>(value)) return *truth ? "true" : "false";
   const auto* text = std::get_if<std::string>(value);
-  require(text != nullptr && !text->empty() && text->find('\n') == text->npos, ExitCode::kBadData, "its field \"", name,
+  const std::string label(text ? label_text(*text) : "");
+  require(!label.empty() && label.find('\n') == label.npos, ExitCode::kBadData, "its field \"", name,
           "\" is no label: a text of one line, an integer, true or false");
-  return *text;
+  return label;
 }
 
 }  // namespace lockstep

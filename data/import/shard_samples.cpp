@@ -9,6 +9,7 @@
 #include "core/io/json.h"
 #include "data/import/input_stream.h"
 #include "data/import/json_label.h"
+#include "data/samples/label_index.h"
 #include "data/text/valid_text.h"
 
 namespace lockstep {
@@ -68,11 +69,11 @@ std::string label_of_sample(const ShardSample& sample, const TarPlace& place, co
       throw e.with_message(str("its .json: ", e.what()));
     }
   }
-  const size_t begin = text.find_first_not_of(" \t\r\n");
-  require(begin != text.npos, ExitCode::kBadData, "its .cls is empty");
-  const std::string label = text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
-  require(label.find_first_of("\r\n") == label.npos && first_invalid(label, TextEncoding::kUtf8) < 0,
-          ExitCode::kBadData, "its .cls is no label: one line of text in UTF-8");
+  const bool valid = first_invalid(text, TextEncoding::kUtf8) < 0;
+  const std::string label(valid ? label_text(text) : "");
+  require(!valid || !label.empty(), ExitCode::kBadData, "its .cls is empty");
+  require(valid && label.find_first_of("\r\n") == label.npos, ExitCode::kBadData,
+          "its .cls is no label: one line of text in UTF-8");
   return label;
 }
 

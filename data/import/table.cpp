@@ -1,10 +1,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <optional>
 #include <set>
-#include <unordered_map>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -44,9 +42,9 @@ struct Column {
   double mean = 0, std = 1;     // of numbers; otherwise set when all rows were seen
   double offset = 0;            // DatasetHeader::offset, of numbers; likewise
   std::set<std::string> texts;  // numbers' too, as long as there are few: the column may yet turn out as categories
-  std::unordered_map<std::string, int64_t> places;  // of categories: the place of each text in their order
-  int64_t too_many_line = 0;                        // where there are more texts than features are possible
-  int64_t feature = 0;                              // its first
+  LabelNumbers places;          // of categories: the place of each text in their order
+  int64_t too_many_line = 0;    // where there are more texts than features are possible
+  int64_t feature = 0;          // its first
 
   int64_t features() const { return categories ? static_cast<int64_t>(texts.size()) : 1; }
 };
@@ -237,11 +235,13 @@ class TableImport {
         missing_ = MissingTexts(options_.missing, options_.decimal_comma);
       }
       c.texts.insert(given.values.begin(), given.values.end());
+      c.places = LabelNumbers(c.texts);
       feature += static_cast<size_t>(c.features());
       order_.push_back(i);
     }
     damaged(feature == of.mean.size());
     labels_.insert(of.class_names.begin(), of.class_names.end());
+    classes_ = LabelNumbers(of.class_names);
   }
 
   static int64_t next(TableReader& rows, TableRows& out) {
@@ -279,10 +279,8 @@ class TableImport {
       some.targets.push_back(number.value_or(0));
       return is_float(number);
     }
-    const auto label = classes_.find(cells[target_]);
-    if (label == classes_.end()) return false;
-    some.labels.push_back(label->second);
-    return true;
+    some.labels.push_back(static_cast<int32_t>(classes_.find(cells[target_])));
+    return some.labels.back() >= 0;
   }
 
   // Called where a cell is wrong only, so that messages are made only where they are needed.
@@ -297,9 +295,9 @@ class TableImport {
       refuse(line, c, "has no ", regression() ? "target" : "label", stands_for_none(target));
     if (regression() && !is_float(number))
       refuse(line, c, "holds '", target, "', which is no number that is finite in 32 bits; --label is for classes");
-    if (!regression() && import_.like && !labels_.contains(target))
+    if (!regression() && import_.like && classes_.find(target) < 0)
       refuse(line, c, "holds '", target, "', which is no label of ", import_.like->name);
-    if (!regression()) labels_.insert(target);
+    if (!regression() && !import_.like) labels_.emplace(label_text(target));
     if (static_cast<int64_t>(labels_.size()) > kMostClasses)
       refuse(line, c, "has more than ", kMostClasses, " different labels");
   }
@@ -323,7 +321,7 @@ class TableImport {
       const std::optional<double>& number = numbers[i];
       if (c.given) {
         const bool known =
-            c.categories ? c.texts.contains(cells[i]) : is_float(number) && is_float((*number - c.mean) / c.std);
+            c.categories ? c.places.find(cells[i]) >= 0 : is_float(number) && is_float((*number - c.mean) / c.std);
         if (!known && c.categories && options_.unknown_is_missing) {
           if (c.unknown++ == 0) c.unknown_line = line, c.other = cells[i];
           continue;
@@ -338,8 +336,9 @@ class TableImport {
       ++(number ? c.numbers : c.others);
       if (!number && number_in(cells[i], true)) ++c.commas;
       if (!number && !c.categories) c.categories = true, c.other = cells[i], c.other_line = line;
-      if (static_cast<int64_t>(c.texts.size()) < kMostFeatures) c.texts.insert(cells[i]);
-      else if (c.too_many_line == 0 && !c.texts.contains(cells[i])) c.too_many_line = line;
+      std::string text(c.too_many_line == 0 ? label_text(cells[i]) : "");
+      if (static_cast<int64_t>(c.texts.size()) < kMostFeatures) c.texts.insert(std::move(text));
+      else if (c.too_many_line == 0 && !c.texts.contains(text)) c.too_many_line = line;
       if (c.categories) continue;
       const double value = number.value_or(0);
       if (!(std::abs(value) <= std::numeric_limits<float>::max()))
@@ -375,9 +374,8 @@ class TableImport {
             target, "' has ", labels, " different labels in ", count_, " rows: --target ", target,
             " predicts its numbers, --many-labels makes a class of each");
     if (import_.like) class_names_ = import_.like->schema.class_names;
-    else classes_ = index_of_labels(labels_, str(path_, ": column '", columns_[target_].name, "'"), class_names_);
-    for (size_t i = 0; import_.like && i < class_names_.size(); ++i)
-      classes_.emplace(class_names_[i], static_cast<int32_t>(i));
+    else index_of_labels(labels_, str(path_, ": column '", columns_[target_].name, "'"), class_names_);
+    classes_ = LabelNumbers(class_names_);
   }
 
   void conclude() {
@@ -398,8 +396,7 @@ class TableImport {
               "' has no value in any row; --leave-out leaves it out");
       c.feature = features_;
       features_ += c.features();
-      if (c.categories)
-        for (const std::string& text : c.texts) c.places.emplace(text, c.places.size());
+      if (c.categories) c.places = LabelNumbers(c.texts);
       constexpr int64_t kFew = 20;
       if (c.categories && !c.given && c.features() >= kFew && c.features() * 10 >= count_ * 9)
         log_warning(str(path_, ": column '", c.name, "' has ", c.features(), " different values in ", count_,
@@ -428,13 +425,10 @@ class TableImport {
       const Column& c = columns_[i];
       float* to = row + c.feature;
       if (c.categories) {
-        auto at = c.places.find(is_missing(c, cells[i]) ? "" : cells[i]);
-        if (at == c.places.end() && c.unknown > 0) {
-          at = c.places.find("");
-          if (at == c.places.end()) continue;
-        }
-        if (at == c.places.end()) return false;
-        to[at->second] = 1;
+        int64_t at = c.places.find(is_missing(c, cells[i]) ? "" : cells[i]);
+        if (at < 0 && c.unknown > 0 && (at = c.places.find("")) < 0) continue;
+        if (at < 0) return false;
+        to[at] = 1;
       } else {
         const std::optional<double> value = is_missing(c, cells[i]) ? c.mean : number_of(cells[i]);
         if (!is_float(value)) return false;
@@ -474,7 +468,7 @@ class TableImport {
   std::vector<float> weights_;                      // of the rows, where there is such a column
   std::set<std::string> labels_;
   std::vector<std::string> class_names_;
-  std::map<std::string, int32_t> classes_;
+  LabelNumbers classes_;  // their numbers
   int64_t count_ = 0, features_ = 0;
   Hash128 hash_;  // of what the first pass read
 };

@@ -4,18 +4,12 @@
 #include <cmath>
 #include <limits>
 
+#include "data/samples/label_index.h"
+
 namespace lockstep {
-namespace {
-
-std::string_view without_spaces(std::string_view cell) {
-  const size_t begin = cell.find_first_not_of(' ');
-  return begin == cell.npos ? "" : cell.substr(begin, cell.find_last_not_of(' ') - begin + 1);
-}
-
-}  // namespace
 
 std::optional<double> number_in(std::string_view cell, bool comma) {
-  cell = without_spaces(cell);
+  cell = without_white_space(cell);
   std::string with_point;
   if (comma && cell.find_first_of(".,") != cell.npos) {
     if (cell.find('.') != cell.npos) return std::nullopt;
@@ -43,7 +37,7 @@ MissingTexts::MissingTexts(const std::vector<std::string>& named, bool comma) : 
                                     "None",   "n/a",      "nan",  "null",    "?"};
   if (named.empty()) texts_.insert(std::begin(kUsual), std::end(kUsual));
   for (const std::string& text : named) {
-    texts_.emplace(without_spaces(text));
+    texts_.emplace(without_white_space(text));
     const std::optional<double> number = number_in(text, comma);
     if (number && std::isfinite(*number)) numbers_.insert(*number);
   }
@@ -52,7 +46,7 @@ MissingTexts::MissingTexts(const std::vector<std::string>& named, bool comma) : 
 }
 
 bool MissingTexts::holds(std::string_view cell) const {
-  cell = without_spaces(cell);
+  cell = without_white_space(cell);
   if (cell.empty()) return true;
   if (begins_[static_cast<uint8_t>(cell[0])] && texts_.contains(cell)) return true;
   const std::optional<double> number = numbers_.empty() ? std::nullopt : number_in(cell, comma_);

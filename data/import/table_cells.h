@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// The number that a cell is, spaces around it aside, infinity where 64 bits do not hold it; nothing where it is none.
-// `comma`: where others have a point.
+// The number that a cell is, white space around it aside, infinity where 64 bits do not hold it; nothing where it is
+// none. `comma`: where others have a point.
 std::optional<double> number_in(std::string_view cell, bool comma);
 // Whether there is a number, and it is finite in 32 bits.
 bool is_float(const std::optional<double>& number);
@@ -19,8 +19,8 @@ bool is_float(const std::optional<double>& number);
 bool is_weight(const std::optional<double>& number);
 inline constexpr const char* kNoWeight = "which is no weight: a number of at least 0 that is finite in 32 bits";
 
-// The texts of cells that stand for no value, spaces around them aside: those that are named, or the ones of pandas'
-// read_csv and "?"; and the numbers that these are.
+// The texts of cells that stand for no value, white space around them aside: those that are named, or the ones of
+// pandas' read_csv and "?"; and the numbers that these are.
 class MissingTexts {
  public:
   MissingTexts(const std::vector<std::string>& named, bool comma);

@@ -7,15 +7,42 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "data/samples/dataset_file.h"
+#include "data/text/jinja/value.h"
 
 namespace lockstep {
 
 constexpr int64_t kManyLabels = 1000;  // different ones, which a column of numbers or texts may have by mistake
+
+// A part of `text`, which is UTF-8: without the white space at its ends, as Python's str.strip() gives it.
+inline std::string_view without_white_space(std::string_view text) {
+  const auto is_space = [&](size_t at) {
+    const bool is_other_ascii = text[at] > ' ' && static_cast<uint8_t>(text[at]) < 0x80;
+    return !is_other_ascii && jinja::is_python_space(jinja::character_at(text, at));
+  };
+  const auto begins = [&](size_t at) { return at >= text.size() || (static_cast<uint8_t>(text[at]) & 0xC0) != 0x80; };
+  while (!text.empty() && is_space(0)) {
+    size_t end = 1;
+    while (!begins(end)) ++end;
+    text.remove_prefix(end);
+  }
+  while (!text.empty()) {
+    size_t last = text.size() - 1;
+    while (last > 0 && !begins(last)) --last;
+    if (!is_space(last)) break;
+    text.remove_suffix(text.size() - last);
+  }
+  return text;
+}
+
+// The name of the class or category that a cell, a field or a folder's name says: what every import takes from them.
+inline std::string_view label_text(std::string_view text) { return without_white_space(text); }
 
 // The number that a label is, or -1.
 inline int64_t number_of_label(const std::string& label) {
@@ -36,11 +63,34 @@ inline std::map<std::string, int32_t> index_of_labels(const std::set<std::string
           " different labels; at most ", kMostClasses, " are possible");
   std::map<std::string, int32_t> index;
   for (const std::string& n : names) {
+    require(!n.empty(), ExitCode::kBadData, where, ": has a label of white space alone");
     require(n.find('\n') == n.npos, ExitCode::kBadData, where, ": the label '", n, "' has a line end in it");
     index.emplace(n, static_cast<int32_t>(index.size()));
   }
   return index;
 }
+
+// Finds names of classes or categories in other data: the name itself or, of files in which names have white space at
+// their ends, as imports once left it, the one with the same label_text().
+class LabelNumbers {
+ public:
+  LabelNumbers() = default;
+  template <class Names>
+  explicit LabelNumbers(const Names& names) {
+    int64_t number = 0;
+    for (const std::string& name : names) numbers_.emplace(name, number++);
+    number = 0;
+    for (const std::string& name : names) numbers_.emplace(label_text(name), number++);
+  }
+  int64_t find(const std::string& text) const {  // -1: there is none
+    auto at = numbers_.find(text);
+    if (at == numbers_.end()) at = numbers_.find(std::string(label_text(text)));
+    return at == numbers_.end() ? -1 : at->second;
+  }
+
+ private:
+  std::unordered_map<std::string, int64_t> numbers_;
+};
 
 // data.validation takes the last samples: warns where these lack labels that others have.
 inline void warn_of_label_order(const std::string& where, const std::vector<int32_t>& labels, int64_t classes) {

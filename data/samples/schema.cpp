@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 
 #include "core/base/error.h"
@@ -225,13 +224,12 @@ std::string described(const DataSchema& s) {
 }
 
 std::vector<int32_t> labels_in(const DatasetHeader& h, const DataSchema& like) {
-  std::map<std::string, int32_t> there;
-  for (size_t i = 0; i < like.class_names.size(); ++i) there.emplace(like.class_names[i], static_cast<int32_t>(i));
+  const LabelNumbers there(like.class_names);
   std::vector<int32_t> out;
   for (int64_t i = 0; i < h.classes; ++i) {
     const std::string name = class_name(h.class_names, i);
-    if (const auto at = there.find(name); at != there.end()) out.push_back(at->second);
-    else if (const int64_t number = number_of_label(name); there.empty() && number < like.classes)
+    if (const int64_t at = there.find(name); at >= 0) out.push_back(static_cast<int32_t>(at));
+    else if (const int64_t number = number_of_label(name); like.class_names.empty() && number < like.classes)
       out.push_back(static_cast<int32_t>(number));
     else out.push_back(-1);
   }

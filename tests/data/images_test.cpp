@@ -256,11 +256,11 @@ TEST_F(ImagesTest, TakesLabelsFromATable) {
   put_images();
   write_file(folder_ / "labels.csv",
              "\xEF\xBB\xBF"
-             "label,file\r\n10,cat/0.png\r\n\"9\",\"dog/1.png\"\r\n");
+             "label,file\r\n10,cat/0.png\r\n\"9\",\"dog/1.png\"\r\n 10 ,cat/2.png\r\n");
   import_images(in_, out_, {.labels = folder_ / "labels.csv"});
   const auto file = open_dataset_file(out_, 1 << 20);
-  EXPECT_EQ(file->header.class_names, (std::vector<std::string>{"9", "10"})) << "as numbers";
-  EXPECT_EQ(file->header.images[0], 2);
+  EXPECT_EQ(file->header.class_names, (std::vector<std::string>{"9", "10"})) << "as numbers, without white space";
+  EXPECT_EQ(file->header.images[0], 3);
   EXPECT_TRUE(file->weights.empty());
 }
 

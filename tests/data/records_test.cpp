@@ -665,9 +665,21 @@ TEST_F(RecordsTest, LabelsAreNumberedAndSamplesPadded) {
   EXPECT_EQ(open_datasets(o, 1).train->spec().vocabulary, 0) << "hidden tokens, whatever the labels";
 }
 
+TEST_F(RecordsTest, WhiteSpaceAroundLabelsIsNoPartOfThem) {
+  const std::vector<std::string> names{"no", "yes"};
+  const std::string lines = put("s.jsonl",
+                                "{\"t\": \"a\", \"y\": \" yes\"}\n{\"t\": \"b\", \"y\": \"yes\"}\n"
+                                "{\"t\": \"c\", \"y\": \"no\\u00a0\"}\n");
+  import_json({lines}, out_, {.text = "t", .label = "y"}, 0, {.force = true});
+  EXPECT_EQ(inspect_dataset(out_).class_names, names);
+  EXPECT_EQ(inspect_dataset(out_).per_class, (std::vector<int64_t>{1, 2}));
+  import_csv_text(put("s.csv", "t,y\na, yes\nb,yes\nc,no \n"), folder_ / "csv.h5", {"t", "y"});
+  EXPECT_EQ(inspect_dataset(folder_ / "csv.h5").identity, inspect_dataset(out_).identity);
+}
+
 TEST_F(RecordsTest, LabelsThatAreNoneAreRefused) {
   const JsonFields fields{.text = "t", .label = "y"};
-  for (const char* label : {"\"\"", "1.5", "null", "[]", "\"a\\nb\""})
+  for (const char* label : {"\"\"", "\"  \"", "1.5", "null", "[]", "\"a\\nb\""})
     refuse({"in.jsonl:1: its field \"y\" is no label"}, put("in.jsonl", str("{\"t\": \"a\", \"y\": ", label, "}\n")),
            fields);
   refuse({"in.jsonl:1: has no field \"y\""}, put("in.jsonl", "{\"t\": \"a\"}\n"), fields);
@@ -680,7 +692,7 @@ TEST_F(RecordsTest, LabelsThatAreNoneAreRefused) {
   };
   refused({"in.csv:1: has no column 'y'"}, "t,x\na,b\n");
   refused({"in.csv:1: has two columns 't'"}, "t,y,t\na,b,c\n");
-  refused({"in.csv:3: column 'y' holds no label"}, "t,y\na,b\nc,\n");
+  refused({"in.csv:3: column 'y' holds no label"}, "t,y\na,b\nc, \n");
   refused({"in.csv:2: column 1: byte 5 of the table (0xFF) is invalid UTF-8", "--encoding"}, "t,y\na\xff,b\n");
   refused({"in.csv:2: column 2: byte 6"}, "t,y\na,\xe9\n");
   refused({"holds no record; 1 rows without text"}, "t,y\n,b\n");

@@ -15,6 +15,7 @@
 #include "data/import/rearrange.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/inspect.h"
+#include "data/samples/label_index.h"
 #include "data/streams/open_dataset.h"
 #include "tests/support/files.h"
 
@@ -81,6 +82,23 @@ TEST_F(TableTest, ColumnsCanBeCategoriesOrLeftOut) {
   import("id,zone,x,y\n17,1,5,10\n18,2,5,9\n", {.label = "y", .categories = {"zone"}, .leave_out = { "id" }});
   EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{1, 0, 0}, {0, 1, 0}})) << "a constant column is only shifted";
   EXPECT_EQ(labels_, (std::vector<int32_t>{1, 0})) << "labels that are numbers are in their order";
+}
+
+TEST_F(TableTest, WhiteSpaceAroundNamesIsNoPartOfThem) {
+  const std::string text = "c,y\nred, yes\n red,yes\n\"red\t\",yes \nblue,no\n\u00a0blue\u3000,\u00a0no\n";
+  import(text);
+  EXPECT_EQ(inspect_dataset(out_).class_names, (std::vector<std::string>{"no", "yes"}));
+  const auto rows = samples();
+  EXPECT_EQ(rows, (std::vector<std::vector<float>>{{0, 1}, {0, 1}, {0, 1}, {1, 0}, {1, 0}}));
+  EXPECT_EQ(labels_, (std::vector<int32_t>{1, 1, 1, 0, 0}));
+  const std::string first = folder_ / "first.h5";
+  std::filesystem::rename(out_, first);
+  import("c,y\nblue ,\tyes\n", {.label = "y"}, first);
+  EXPECT_EQ(samples(), (std::vector<std::vector<float>>{rows[3]}));
+  EXPECT_EQ(labels_, (std::vector<int32_t>{1}));
+  EXPECT_EQ(LabelNumbers(std::vector<std::string>{" a", "b", "a"}).find("a"), 2) << "the name itself";
+  EXPECT_EQ(LabelNumbers(std::vector<std::string>{" a", "b"}).find("a "), 0) << "a file of before";
+  EXPECT_EQ(LabelNumbers(std::vector<std::string>{" a", "b"}).find("c"), -1);
 }
 
 TEST_F(TableTest, MissingValuesAreRefusedOrFilled) {

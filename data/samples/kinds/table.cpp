@@ -7,6 +7,7 @@
 #include "core/base/log.h"
 #include "data/samples/channel_sums.h"
 #include "data/samples/kinds/labelled.h"
+#include "data/samples/label_index.h"
 #include "data/samples/schema.h"
 #include "data/samples/table_dataset.h"
 
@@ -56,17 +57,24 @@ class ChosenFeatures {
 
 // Takes the features of the category `ours` in the order of `theirs`.
 void fit_category(const SchemaFit& fit, const StoredColumn& ours, const TableColumn& theirs, ChosenFeatures& chosen) {
-  const std::vector<std::string>& values = ours.column.values;
-  for (const std::string& value : values)
-    if (std::find(theirs.values.begin(), theirs.values.end(), value) == theirs.values.end())
+  const LabelNumbers there(theirs.values);
+  std::vector<int64_t> features(theirs.values.size(), -1);
+  int64_t feature = ours.feature;
+  for (const std::string& value : ours.column.values) {
+    const int64_t at = there.find(value);
+    if (at < 0)
       fit.refuse(value.empty() ? str("column '", theirs.name, "' has missing values, which are no category there")
                                : str("column '", theirs.name, "' holds '", value, "', which is none of its ",
                                      theirs.values.size(), " categories: ", SchemaFit::first_few(theirs.values)),
                  "");
-  for (const std::string& value : theirs.values) {
-    const auto at = std::find(values.begin(), values.end(), value);
-    chosen.take(at == values.end() ? -1 : ours.feature + (at - values.begin()));
+    int64_t& to = features[static_cast<size_t>(at)];
+    if (to >= 0)
+      fit.refuse(str("column '", theirs.name, "' holds '", value, "' as two categories, which are one there: '",
+                     theirs.values[static_cast<size_t>(at)], "'"),
+                 str("import the table with --like ", fit.like.name));
+    to = feature++;
   }
+  for (int64_t from : features) chosen.take(from);
 }
 
 // The stored feature that each of the header's features becomes, found by the names of columns.
