@@ -6,6 +6,7 @@
 #include "data/import/input_stream.h"
 #include "data/samples/channel_sums.h"
 #include "data/samples/dataset_file.h"
+#include "data/samples/label_index.h"
 #include "data/store/partial_output.h"
 
 namespace lockstep {
@@ -127,7 +128,11 @@ void import_idx(const std::string& images_path, const std::string& labels_path, 
   const Shape shape = checked_shape(images, images_path, labels ? &*labels : nullptr, labels_path);
   const int64_t count = shape[0], pixels = shape[1] * shape[2], image_bytes = pixels * shape[3];
   std::vector<int32_t> values(static_cast<size_t>(count), 0);
+  const bool counted = classes == 0;
   if (labels) values = idx_labels(*labels, labels_path, count, classes);
+  if (labels && counted && !options.like)
+    warn_of_empty_classes(labels_path, seen_classes(values, classes),
+                          str("--classes ", classes, " says that there are so many"));
 
   Hdf5File file = Hdf5File::create(pending.dataset());
   DatasetHeader header;

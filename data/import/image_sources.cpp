@@ -180,6 +180,7 @@ std::vector<ImageSource> with_yolo_boxes(const std::string& images, const std::s
   std::vector<ImageSource> out = images_in_folder(images, false);
   int64_t without = 0;
   header.classes = classes > 0 ? classes : 1;
+  std::vector<bool> seen;
   for (ImageSource& s : out) {
     const std::string path = folder + "/" + fs::path(s.name).replace_extension(".txt").string();
     if (!fs::exists(path)) {
@@ -192,8 +193,12 @@ std::vector<ImageSource> with_yolo_boxes(const std::string& images, const std::s
       require(classes == 0 || label < classes, ExitCode::kBadData, path, ": has a box of class ", label,
               ", not in [0, ", classes, ")");
       header.classes = std::max(header.classes, label + 1);
+      seen.resize(static_cast<size_t>(header.classes));
+      seen[static_cast<size_t>(label)] = true;
     }
   }
+  if (classes == 0)
+    warn_of_empty_classes(folder, seen, str("--classes ", header.classes, " says that there are so many"));
   if (without > 0) log_warning(str(folder, ": ", without, " images have no file there, and so no boxes"));
   return out;
 }

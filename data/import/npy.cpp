@@ -16,6 +16,7 @@
 #include "data/samples/channel_sums.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/header_parts.h"
+#include "data/samples/label_index.h"
 #include "data/store/partial_output.h"
 #include "data/store/same_pass.h"
 
@@ -304,6 +305,7 @@ void import_arrays(const Numbers& samples, const Numbers& labels, const Numbers*
   ArrayImport(samples, options, layout).write(file, header);
   const LikeData* like = options.like.get();
   if (regression) header.target = TargetKind::kNumbers;
+  if (!regression && !like) warn_of_empty_classes(labels.place(), seen_classes(values, header.classes));
   if (like) fit_to(header, values, *like, samples.place());
   if (regression) write_numbers(file, numbers, header, like ? &like->schema : nullptr);
   else write_labels(file, values, header);

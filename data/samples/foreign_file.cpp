@@ -15,6 +15,7 @@
 #include "core/io/pending_file.h"
 #include "data/samples/channel_sums.h"
 #include "data/samples/header_parts.h"
+#include "data/samples/label_index.h"
 #include "data/store/same_pass.h"
 
 namespace lockstep {
@@ -265,10 +266,14 @@ class ForeignFile {
   void make_hashes() {
     log_info(str(path_, ": is read once for the hashes of its chunks, which are kept in ", hashes_path_));
     DatasetHeader& h = header_;
+    std::vector<bool> seen;
     h.label_hashes = hash_chunks(label_rows(), [&](const uint8_t* bytes, int64_t count) {
       const auto* labels = reinterpret_cast<const int32_t*>(bytes);
       h.classes = std::max<int64_t>(h.classes, 1 + *std::max_element(labels, labels + count));
+      seen.resize(static_cast<size_t>(h.classes));
+      for (int64_t i = 0; i < count; ++i) seen[static_cast<size_t>(labels[i])] = true;
     });
+    warn_of_empty_classes(str(path_, ": dataset '", labels_, "'"), seen);
     const int64_t last = h.images.back();
     if (h.kind == DataKind::kImages) {
       ChannelSums sums(last);

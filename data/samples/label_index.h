@@ -92,6 +92,30 @@ class LabelNumbers {
   std::unordered_map<std::string, int64_t> numbers_;
 };
 
+// Of labels that are numbers of classes: warns where some, of those from 0 to the largest, have no sample. `seen`: of
+// each class. `otherwise`: what says that these classes are meant, or empty.
+inline void warn_of_empty_classes(const std::string& where, const std::vector<bool>& seen,
+                                  const std::string& otherwise = {}) {
+  constexpr int64_t kNamed = 8;
+  std::string empty;
+  int64_t count = 0;
+  for (size_t i = 0; i < seen.size(); ++i)
+    if (!seen[i] && ++count <= kNamed) empty += str(count > 1 ? ", " : "", i);
+  if (count == 0) return;
+  const bool from_one = count == 1 && !seen[0];
+  log_warning(str(where, ": its labels are the numbers of ", seen.size(), " classes, from 0 to the largest, and class",
+                  count > 1 ? "es " : " ", empty, count > kNamed ? str(" and ", count - kNamed, " more") : "",
+                  count > 1 ? " have" : " has", " no sample, but an output of the model; ",
+                  from_one ? "where they count from 1, subtract 1 from each"
+                           : "where these are no classes, number the others anew, from 0 without gaps",
+                  otherwise.empty() ? "" : "; ", otherwise));
+}
+inline std::vector<bool> seen_classes(const std::vector<int32_t>& labels, int64_t classes) {
+  std::vector<bool> seen(static_cast<size_t>(classes));
+  for (int32_t label : labels) seen[static_cast<size_t>(label)] = true;
+  return seen;
+}
+
 // data.validation takes the last samples: warns where these lack labels that others have.
 inline void warn_of_label_order(const std::string& where, const std::vector<int32_t>& labels, int64_t classes) {
   const auto count = static_cast<int64_t>(labels.size());

@@ -99,6 +99,20 @@ TEST_F(BoxesTest, OfYoloAreReadAndWhatIsWrongIsNamed) {
   refuse("0 nan 0.5 1 1\n", {"a.txt:1", "5 numbers"});
 }
 
+TEST_F(BoxesTest, ClassesWithoutABoxAreNamed) {
+  put_image("a.png");
+  put("boxes/a.txt", "1 0.5 0.5 1 1\n3 0.25 0.5  0.5 0.25\n");
+  for (const int64_t classes : {0, 4}) {
+    ::testing::internal::CaptureStderr();
+    import_images(in_, out_, {.boxes = folder_ / "boxes", .classes = classes}, {.force = true});
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said.find("boxes: its labels are the numbers of 4 classes, from 0 to the largest, and classes 0, 2 have "
+                        "no sample") != said.npos,
+              classes == 0)
+        << said;
+  }
+}
+
 TEST_F(BoxesTest, AreStoredBesideTheirImages) {
   put_image("a.png", 3);
   put_image("b.png");

@@ -223,6 +223,19 @@ TEST_F(ImportTest, ImagesComeBackNormalised) {
   }
 }
 
+TEST_F(ImportTest, ClassesWithoutAnImageAreNamed) {
+  std::string labels = cycling_labels(10, 5);
+  for (char& label : labels) ++label;
+  put("i", idx({10, 4, 4}, noise(160, 2))), put("l", idx({10}, labels));
+  for (const int64_t classes : {0, 6}) {
+    ::testing::internal::CaptureStderr();
+    import_idx(folder_ / "i", folder_ / "l", out_, classes, {.force = true});
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said.find("class 0 has no sample") != said.npos, classes == 0) << said;
+    EXPECT_EQ(said.find("--classes 6 says that there are so many") != said.npos, classes == 0) << said;
+  }
+}
+
 TEST_F(ImportTest, WrongImagesAreNamed) {
   auto images = put("i", idx({10, 4, 4}, noise(160, 2))), labels = put("l", idx({10}, cycling_labels(10, 10)));
   refuse_idx(ExitCode::kMissingInput, {folder_ / "no", "No such file"}, folder_ / "no", labels);

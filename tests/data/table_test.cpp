@@ -603,6 +603,33 @@ TEST_F(TableTest, ArraysOfNumPyBecomeImagesOrFeatures) {
 }
 
 // As NumPy writes them with dtype='>f8', order='F', of truths, and as columns.
+TEST_F(TableTest, ClassesOfAnArrayThatHaveNoSampleAreNamed) {
+  const std::string x = folder_ / "x.npy", y = folder_ / "y.npy";
+  write_file(x, npy("<f4", "3, 1", bytes_of<float>({1, 2, 3})));
+  const auto said = [&](std::initializer_list<int32_t> labels, const ImportOptions& options = {.force = true}) {
+    write_file(y, npy("<i4", "3,", bytes_of<int32_t>(labels)));
+    ::testing::internal::CaptureStderr();
+    import_npy(x, y, out_, options);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const auto holds = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), text.npos) << text << "\nlacks: " << part;
+  };
+  EXPECT_EQ(said({1, 0, 2}), "");
+  const std::string from_one = said({1, 2, 1});
+  holds(from_one, "y.npy: its labels are the numbers of 3 classes, from 0 to the largest, and class 0 has no sample");
+  holds(from_one, "where they count from 1, subtract 1 from each");
+  EXPECT_EQ(inspect_dataset(out_).per_class, (std::vector<int64_t>{0, 2, 1})) << "labels stay as they are";
+  holds(said({0, 5, 3}),
+        "classes 1, 2, 4 have no sample, but an output of the model; where these are no classes, "
+        "number the others anew, from 0 without gaps");
+  holds(said({20, 20, 20}), "classes 0, 1, 2, 3, 4, 5, 6, 7 and 12 more have no sample");
+  const std::string training = folder_ / "training.h5";
+  EXPECT_EQ(said({0, 1, 2}), "");
+  std::filesystem::rename(out_, training);
+  EXPECT_EQ(said({1, 2, 1}, {.like = like_file(training)}), "") << "further data has the classes of the first";
+}
+
 TEST_F(TableTest, ArraysOfNumPyInOtherFormsAreRead) {
   const std::string x = folder_ / "x.npy", y = folder_ / "y.npy";
   const auto import = [&](const std::string& samples, const std::string& labels) {
