@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 
 namespace lockstep {
 namespace {
@@ -53,6 +55,58 @@ int CsvReader::peek() {
   return static_cast<uint8_t>(block_[in_block_]);
 }
 
+int CsvReader::ahead(size_t at) {
+  while (at >= block_.size() - in_block_) {
+    block_.erase(0, in_block_);
+    in_block_ = 0;
+    const size_t before = block_.size();
+    block_.resize(before + kCsvBlock);
+    block_.resize(before + input_.read(block_.data() + before, kCsvBlock));
+    if (block_.size() == before) return -1;
+  }
+  return static_cast<uint8_t>(block_[in_block_ + at]);
+}
+
+// A quote that is closed on its line, with no tab between, quotes the cell. Where tabs or line ends stand between both
+// quotes, they may be characters of two cells: they are if each line, read without quotes, is a row of the table.
+bool CsvReader::begins_quoted(size_t column) {
+  const auto as_text = [&] {
+    if (!std::exchange(has_warned_, true))  // once for both passes of an import, too
+      log_warning_once(str(path(),
+                           ": a quote at the beginning of a cell that is not quoted as a whole is text, first in ",
+                           "line ", line_));
+    return false;
+  };
+  size_t at = 1, cells = column + 1;
+  int64_t line_ends = 0;
+  bool all_rows = true, row_between = false, tabs = false;
+  const auto end_line = [&] {
+    const bool is_row = cells == columns_;
+    all_rows &= is_row;
+    return is_row;
+  };
+  for (int byte = 0; byte != '"' || ahead(at) == '"'; ++at) {
+    if (byte == '"') ++at;  // a doubled one
+    byte = ahead(at);
+    if (byte < 0 || static_cast<int64_t>(at) > kMostRowBytes) return as_text();
+    cells += byte == '\t', tabs |= byte == '\t';
+    if (byte != '\n') continue;
+    row_between |= end_line() && line_ends > 0;
+    ++line_ends, cells = 1;
+  }
+  int after = ahead(at);
+  if (after != '\t' && after != '\n' && after != '\r' && after >= 0) return as_text();
+  if (columns_ == 0 || (line_ends == 0 && !tabs)) return true;
+  for (; after >= 0 && after != '\n'; after = ahead(++at)) cells += after == '\t';
+  end_line();
+  if (all_rows) return as_text();
+  if (row_between)
+    fail(str("column ", column + 1, ": a quoted cell runs over ", line_ends + 1,
+             " lines, some of which are rows by themselves; where its quote is a character of the cell, write the cell "
+             "within quotes and its quotes doubled"));
+  return true;
+}
+
 void CsvReader::took(size_t count) {
   in_block_ += count;
   at_ += static_cast<int64_t>(count);
@@ -76,9 +130,11 @@ void CsvReader::take_until(const char* ends, std::string& cell) {
   took(count);
 }
 
-bool CsvReader::read_cell(std::string& cell) {
+bool CsvReader::read_cell(std::string& cell, size_t column, bool& quoted) {
   cell.clear();
-  if (peek() == '"') {
+  const bool tabs = separator_ == '\t';
+  quoted = peek() == '"' && (!tabs || begins_quoted(column));
+  if (quoted) {
     take();
     for (;;) {
       take_until("\"\n", cell);
@@ -96,14 +152,15 @@ bool CsvReader::read_cell(std::string& cell) {
     if (after != separator_ && after != '\n' && after != '\r' && after >= 0)
       fail("something follows the closing quote of a cell; quotes within a cell are doubled");
   }
-  const char ends[] = {separator_, '\n', '\r', '"', 0};
+  const char ends[] = {separator_, '\n', '\r', tabs ? '\n' : '"', 0};
   for (;;) {
     take_until(ends, cell);
     const int byte = take();
     if (byte == separator_) return true;
     if (byte < 0 || byte == '\n') return false;
     if (byte == '\r' && (peek() == '\n' || peek() < 0)) continue;
-    if (byte == '"') fail("a quote stands within a cell; such a cell is quoted as a whole, and its quotes doubled");
+    if (byte == '"' && !tabs)
+      fail("a quote stands within a cell; such a cell is quoted as a whole, and its quotes doubled");
     cell.push_back(static_cast<char>(byte));
   }
 }
@@ -135,8 +192,8 @@ bool CsvReader::next(std::vector<std::string>& cells) {
   for (; more; ++count) {
     if (cells.size() <= count) cells.emplace_back();
     const int64_t begin = at_;
-    const bool quoted = peek() == '"';
-    more = read_cell(cells[count]);
+    bool quoted = false;
+    more = read_cell(cells[count], count, quoted);
     decode(cells[count], count, begin, quoted);
   }
   cells.resize(count);

@@ -15,15 +15,18 @@ namespace lockstep {
 std::string no_column_text(const std::string& name, const std::vector<std::string>& there);
 
 // Cells are separated by `separator`; one in double quotes may hold separators, line ends and doubled quotes. Lines end
-// with \n or \r\n. A byte order mark (UTF-8) at the beginning is skipped, and so are empty lines.
+// with \n or \r\n. A byte order mark (UTF-8) at the beginning is skipped, and so are empty lines. Where tabs separate
+// cells, many programs write no quotes around them, and a quote is a character of the cell unless it begins a whole
+// quoted cell: the first such cell is warned of.
 class CsvReader {
  public:
   // Throws ExitCode::kMissingInput or kBadData. `name`: for messages; empty: the path.
   CsvReader(const std::string& path, char separator, TextEncoding encoding = TextEncoding::kUtf8,
             const std::string& name = {});
   // The next row; false at the end. Throws kBadData naming file and line: for a row that has not as many cells as the
-  // first, a quote within or after a cell that is not doubled, a quote that is never closed, bytes of zero, bytes that
-  // are no characters in the encoding (with their offset), or a row of more than 16 MiB.
+  // first, a quote within or after a cell that is not doubled, a quote that is never closed (both: but of tabs), a
+  // quoted cell over several lines some of which are rows by themselves (of tabs), bytes of zero, bytes that are no
+  // characters in the encoding (with their offset), or a row of more than 16 MiB.
   bool next(std::vector<std::string>& cells);
   int64_t line() const { return row_line_; }  // where the row of the last next() begins, from 1
   const std::string& path() const { return input_.name(); }
@@ -41,10 +44,12 @@ class CsvReader {
   bool fill();
   void took(size_t count);  // bytes of the block
   void take_until(const char* ends, std::string& cell);
-  int peek();  // the next byte, or -1 at the end
+  int peek();                         // the next byte, or -1 at the end
+  int ahead(size_t at);               // the same of the one that follows so many bytes later
+  bool begins_quoted(size_t column);  // a cell of this column, which begins with a quote in tab-separated text
   int take();
-  bool read_cell(std::string& cell);  // true where another cell of the row follows
-  // A cell that begins at this byte of the input, perhaps with a quote.
+  bool read_cell(std::string& cell, size_t column, bool& quoted);  // true where another cell of the row follows
+  // A cell that begins at this byte of the input, where it is quoted with the quote.
   void decode(std::string& cell, size_t column, int64_t begin, bool quoted) const;
   [[noreturn]] void fail(const std::string& what) const;
 
@@ -55,6 +60,7 @@ class CsvReader {
   size_t in_block_ = 0;
   int64_t at_ = 0, line_ = 1, row_line_ = 1, row_begin_ = 0;
   size_t columns_ = 0;
+  bool has_warned_ = false;  // of a quote that is text
 };
 
 // `given`, where it is not 0. Else tab for names that end in ".tsv", also before ".gz" or ".zst"; otherwise a comma, or

@@ -1,6 +1,7 @@
 // Images: what PNG and JPEG files decode to, resizing and augmentation, importing folders, and what is refused.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -358,6 +359,50 @@ TEST(Csv, ReadsQuotesAndNamesTheLineOfWhatIsWrong) {
   expect_error(ExitCode::kBadData, {"line 2", "never closed"}, [&] { rows_of("a\n\"x\n\n"); });
   expect_error(ExitCode::kBadData, {"t.csv:2", "closing quote"}, [&] { rows_of("a\n\"x\"y\n"); });
   expect_error(ExitCode::kBadData, {"t.csv:2", "zero"}, [&] { rows_of(std::string("a\n\0\n", 4)); });
+}
+
+TEST(Csv, QuotesInTabSeparatedTextSwallowNoRows) {
+  TemporaryFolder folder;
+  std::string said;
+  const auto rows_of = [&](const std::string& text) {
+    write_file(folder / "t.tsv", text);
+    CsvReader reader(folder / "t.tsv", '\t');
+    std::vector<std::vector<std::string>> rows;
+    ::testing::internal::CaptureStderr();
+    for (std::vector<std::string> cells; reader.next(cells);) rows.push_back(cells);
+    said = ::testing::internal::GetCapturedStderr();
+    return rows;
+  };
+  using Rows = std::vector<std::vector<std::string>>;
+  const std::string head = "s\ty\n";
+  EXPECT_EQ(rows_of(head + "\"\t1\nplain\t0\n\"\t1\nx\t0\n"),
+            (Rows{{"s", "y"}, {"\"", "1"}, {"plain", "0"}, {"\"", "1"}, {"x", "0"}}));
+  EXPECT_NE(
+      said.find("t.tsv: a quote at the beginning of a cell that is not quoted as a whole is text, first in line 2"),
+      said.npos)
+      << said;
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  EXPECT_EQ(rows_of(head + "0\t\"\r\n1\t\"\r\n"), (Rows{{"s", "y"}, {"0", "\""}, {"1", "\""}})) << "the last column";
+  EXPECT_EQ(rows_of(head + "\"\t\"\n"), (Rows{{"s", "y"}, {"\"", "\""}})) << "two cells";
+  EXPECT_EQ(rows_of(head + "\"never closed\t1\nx\t0"), (Rows{{"s", "y"}, {"\"never closed", "1"}, {"x", "0"}}));
+  EXPECT_EQ(rows_of(head + "\"Yes\" she said\t1\n"), (Rows{{"s", "y"}, {"\"Yes\" she said", "1"}}));
+  EXPECT_EQ(rows_of(head + "a 5\" disk, \"x\"\t1\n"), (Rows{{"s", "y"}, {"a 5\" disk, \"x\"", "1"}}));
+  // What quotes its cells, as spreadsheets do.
+  const Rows quoted{{"s", "y"}, {"a\tb", "1"}, {"two\nlines", "0"}, {"0", "two\nlines"}, {"\"q\"", ""}};
+  EXPECT_EQ(rows_of(head + "\"a\tb\"\t1\n\"two\nlines\"\t0\n0\t\"two\nlines\"\n\"\"\"q\"\"\"\t\"\"\n"), quoted);
+  EXPECT_EQ(said, "");
+  write_file(folder / "t.tsv", head + "\"\t1\nx\t0\nno row\n\"\t1\n");
+  CsvReader reader(folder / "t.tsv", '\t');
+  std::vector<std::string> cells;
+  reader.next(cells);
+  expect_error(ExitCode::kBadData,
+               {"t.tsv:2: column 1: a quoted cell runs over 4 lines, some of which are rows by themselves", "doubled"},
+               [&] { reader.next(cells); });
+  std::string large = head;  // quotes in one block of the input, and the next one in another
+  for (int i = 0; i < 300000; ++i) large += i % 100000 == 7 ? "\"\t1\n" : "words\t0\n";
+  const Rows many = rows_of(large);
+  ASSERT_EQ(many.size(), 300001u);
+  EXPECT_EQ(std::count(many.begin(), many.end(), std::vector<std::string>{"\"", "1"}), 3);
 }
 
 TEST(Csv, BytesAreCharactersInTheEncodingOfTheTable) {
