@@ -113,6 +113,7 @@ class FolderImport {
     Spool& spool = output.spool("images");
     Spool& masks = output.spool("masks");
     ChannelSums sums(channels_);
+    WideValues wide;
     int largest = -1;
     size_t next = output.found() ? restore(output, header.encoded, sums, largest) : 0;
     const bool from_start = next == 0;
@@ -129,10 +130,12 @@ class FolderImport {
           header.encoded ? masks.append(l.mask_file.data(), l.mask_file.size())
                          : masks.append(l.mask.data(), l.mask.size());
           sums.add(l.sums);
+          wide.add(l.wide);
           largest = std::max(largest, l.largest);
           if (options_.progress) options_.progress(static_cast<int64_t>(l.index) + 1, count);
           if (saves.is_due()) output.save(state(l.index + 1, sums, largest)), saves.saved();
         });
+    warn_of_wide_values(wide);
     if (saves.any()) output.save(state(images_.size(), sums, largest));
     Hdf5File file = Hdf5File::create(output.dataset());
     const auto copy = [&](const char* name, const Shape& shape, int64_t chunk_rows, Spool& from) {
@@ -174,6 +177,7 @@ class FolderImport {
     size_t index = 0;
     std::string file;             // encoded
     std::vector<uint8_t> pixels;  // otherwise
+    WideValues wide;
     ChannelSums sums{0};
     std::string mask_file;
     std::vector<uint8_t> mask;
@@ -305,11 +309,21 @@ class FolderImport {
     const size_t i = out.index;
     out.file = image_file(i);
     require_same_pass(hash64(out.file) == images_[i].hash, path(i));
-    ByteImage image = decode_image(out.file, channels_, path(i));
+    ByteImage image = decode_image(out.file, channels_, path(i), &out.wide);
     out.sums = ChannelSums(channels_);
     out.sums.add(image.bytes.data(), image.height * image.width);
     if (!encoded) out.file.clear(), out.pixels = std::move(image.bytes);
     if (has_masks()) load_mask(i, out);
+  }
+
+  // Depth maps, thermal images and CT fill few of the 16 bits.
+  void warn_of_wide_values(const WideValues& wide) const {
+    const int64_t levels = (wide.largest >> 8) + 1;
+    if (wide.largest == 0 || (levels > 128 && wide.lost <= wide.above_zero / 2)) return;
+    log_warning(str(folder_, ": ", wide.images,
+                    " images have 16 bits, of which the higher 8 are stored: of values up to ", wide.largest,
+                    " that leaves ", levels, " of 256 levels, and ", wide.lost, " of ", wide.above_zero,
+                    " values above 0 become 0; scale them to 8 bits first, such as value * 255 / ", wide.largest));
   }
 
   // Masks of 0 and 128 have 129 classes by the rule, of which nobody thought.

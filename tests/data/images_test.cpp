@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "core/io/deflate.h"
 #include "data/images/augment.h"
 #include "data/images/codecs/image_codec.h"
 #include "data/import/csv.h"
@@ -65,6 +66,43 @@ TEST(ImageCodec, WritesPngThatComesBack) {
     const ByteImage image = decode_image(fixture(name), channels, name);
     EXPECT_EQ(decode_image(encode_png(image), channels, "again").bytes, image.bytes);
   }
+}
+
+std::string big_endian(uint32_t value) {
+  std::string out;
+  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(value >> shift);
+  return out;
+}
+
+std::string png_chunk(const std::string& type, const std::string& bytes) {
+  const std::string checked = type + bytes;
+  return big_endian(static_cast<uint32_t>(bytes.size())) + checked + big_endian(crc32(checked.data(), checked.size()));
+}
+
+// A grey PNG of 16 bits, one row, with stored deflate.
+std::string png_of_16_bits(const std::vector<uint16_t>& row) {
+  using namespace std::string_literals;
+  std::string values = "\0"s, data;
+  for (uint16_t value : row) values += {static_cast<char>(value >> 8), static_cast<char>(value)};
+  uint32_t a = 1, b = 0;
+  for (char c : values) a = (a + static_cast<uint8_t>(c)) % 65521, b = (b + a) % 65521;
+  const auto size = static_cast<uint16_t>(values.size()), inverse = static_cast<uint16_t>(~size);
+  for (uint16_t n : {size, inverse}) data += {static_cast<char>(n), static_cast<char>(n >> 8)};
+  return "\x89PNG\r\n\x1a\n"s +
+         png_chunk("IHDR", big_endian(static_cast<uint32_t>(row.size())) + "\0\0\0\1\20\0\0\0\0"s) +
+         png_chunk("IDAT", "\x78\1\1"s + data + values + big_endian(b << 16 | a)) + png_chunk("IEND", "");
+}
+
+TEST(ImageCodec, ValuesOf16BitsKeepTheHigherEight) {
+  WideValues wide;
+  const ByteImage image = decode_image(png_of_16_bits({0, 7, 255, 256, 0x1234, 65535}), 1, "x.png", &wide);
+  EXPECT_EQ(image.bytes, (std::vector<uint8_t>{0, 0, 0, 1, 0x12, 255}));
+  EXPECT_EQ(wide.images, 1);
+  EXPECT_EQ(wide.largest, 65535);
+  EXPECT_EQ(wide.above_zero, 5);
+  EXPECT_EQ(wide.lost, 2);
+  decode_image(fixture("grey.png"), 1, "grey.png", &wide);
+  EXPECT_EQ(wide.images, 1);
 }
 
 TEST(ImageCodec, RefusesEveryTruncation) {
@@ -251,6 +289,26 @@ TEST_F(ImagesTest, EncodedImagesAreSplitMergedAndCutAsTheyAre) {
   merge_datasets({out_, merged}, twice, {.keep_normalization = true});
   EXPECT_EQ(open_first_samples(twice, 0, 20)->header.identity, whole->header.identity);
   EXPECT_TRUE(verify_dataset(twice).whole());
+}
+
+TEST_F(ImagesTest, SmallValuesOf16BitsAreWarnedOf) {
+  const auto said = [&](const std::vector<uint16_t>& values) {
+    for (const char* name : {"a/1.png", "b/2.png"}) put(name, png_of_16_bits(values));
+    ::testing::internal::CaptureStderr();
+    import_images(in_, out_, {}, {.force = true});
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const auto holds = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), text.npos) << text << "\nlacks: " << part;
+  };
+  holds(said({0, 99, 1, 0}),
+        "2 images have 16 bits, of which the higher 8 are stored: of values up to 99 that leaves 1 of "
+        "256 levels, and 4 of 4 values above 0 become 0; scale them to 8 bits first, such as value * "
+        "255 / 99");
+  holds(said({4095, 1000, 2000, 3000}), "of values up to 4095 that leaves 16 of 256 levels");
+  holds(said({65535, 100, 200, 90}), "6 of 8 values above 0 become 0");  // 65535 stands for none
+  EXPECT_EQ(said({65535, 30000, 20, 0}), "");
+  EXPECT_EQ(said({0, 0, 0, 0}), "");
 }
 
 TEST_F(ImagesTest, TakesLabelsFromATable) {

@@ -14,7 +14,7 @@ namespace {
 }  // namespace
 
 ImageInfo image_info(std::string_view, const std::string& name) { fail(name); }
-ByteImage decode_image(std::string_view, int64_t, const std::string& name) { fail(name); }
+ByteImage decode_image(std::string_view, int64_t, const std::string& name, WideValues*) { fail(name); }
 ByteImage decode_mask(std::string_view, const std::string& name) { fail(name); }
 std::string encode_png(const ByteImage&) { fail("PNG"); }
 std::string encode_png(const ByteImage&, const std::vector<std::array<uint8_t, 3>>&) { fail("PNG"); }

@@ -17,6 +17,7 @@ struct Decoder {
   virtual bool decode(uint8_t* pixels) = 0;      // `stored.bytes()` bytes
   ImageInfo stored;                              // before the orientation is applied
   int orientation = 1;                           // EXIF's, 1 to 8
+  WideValues wide;                               // of 16 bits, once it is decoded
   char failure[256] = "the library gives no reason";
 };
 

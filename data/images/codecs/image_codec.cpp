@@ -86,11 +86,17 @@ ImageInfo image_info(std::string_view file, const std::string& name) {
   return info;
 }
 
-ByteImage decode_image(std::string_view file, int64_t channels, const std::string& name) {
+void WideValues::add(const WideValues& other) {
+  images += other.images, above_zero += other.above_zero, lost += other.lost;
+  largest = std::max(largest, other.largest);
+}
+
+ByteImage decode_image(std::string_view file, int64_t channels, const std::string& name, WideValues* wide) {
   const auto decoder = codecs::opened(file, name);
   const ImageInfo& stored = decoder->stored;
   require(stored.channels <= channels, ExitCode::kBadData, name, ": is in colour, but the dataset's images are grey");
   ByteImage image = pixels_of(*decoder, name);
+  if (wide) wide->add(decoder->wide);
   if (stored.channels < channels) {
     ByteImage wide{image.height, image.width, channels, {}};
     wide.bytes.reserve(image.bytes.size() * static_cast<size_t>(channels));

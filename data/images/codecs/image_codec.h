@@ -25,14 +25,22 @@ struct ImageInfo {
   int64_t bytes() const { return height * width * channels; }
 };
 
+// The values of images of 16 bits, of which the higher 8 are kept.
+struct WideValues {
+  int64_t images = 0, above_zero = 0, lost = 0;  // of the values above 0 those that become 0
+  int64_t largest = 0;
+  void add(const WideValues& other);
+};
+
 // These throw ExitCode::kBadData with a message that begins with `name`: for what is neither PNG nor JPEG, damaged or
 // truncated, has 4 colours (CMYK), or would be larger than kMostImageBytes, which is found out before memory is
 // allocated. kDevice where this build has no codecs.
 
 // Reads the header alone.
 ImageInfo image_info(std::string_view file, const std::string& name);
-// `channels`: 1 for grey images only, or 3; a grey image then has three equal channels.
-ByteImage decode_image(std::string_view file, int64_t channels, const std::string& name);
+// `channels`: 1 for grey images only, or 3; a grey image then has three equal channels. `wide`: what an image of 16
+// bits is added to; may be null.
+ByteImage decode_image(std::string_view file, int64_t channels, const std::string& name, WideValues* wide = nullptr);
 // The values of a grey PNG of 1 to 8 bits as they are stored, or the indices of one with a palette. Throws kBadData for
 // other files, too.
 ByteImage decode_mask(std::string_view file, const std::string& name);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "core/base/error.h"
 #include "data/images/codecs/codecs.h"
@@ -45,20 +46,39 @@ class PngDecoder final : public Decoder {
       png_set_packing(png_);  // a byte for each pixel of fewer bits
     } else {
       png_set_expand(png_);
-      png_set_strip_16(png_);
       png_set_strip_alpha(png_);
     }
     const int passes = png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
     const size_t row = static_cast<size_t>(stored.width * stored.channels);
-    if (png_get_rowbytes(png_, info_) != row) png_error(png_, "rows have another size than the header says");
+    const bool wide_values = png_get_bit_depth(png_, info_) == 16;
+    if (png_get_rowbytes(png_, info_) != (wide_values ? 2 * row : row))
+      png_error(png_, "rows have another size than the header says");
+    const auto rows = static_cast<size_t>(stored.height);
+    // Each pass of an interlaced image needs the rows of the one before.
+    if (wide_values) stored_.resize(2 * row * (passes > 1 ? rows : 1));
     for (int pass = 0; pass < passes; ++pass)
-      for (int64_t y = 0; y < stored.height; ++y) png_read_row(png_, pixels + static_cast<size_t>(y) * row, nullptr);
+      for (size_t y = 0; y < rows; ++y) {
+        uint8_t* from = wide_values ? stored_.data() + (passes > 1 ? 2 * row * y : 0) : pixels + row * y;
+        png_read_row(png_, from, nullptr);
+        if (wide_values && pass == passes - 1) take_higher(from, row, pixels + row * y);
+      }
+    wide.images = wide_values;
     png_read_end(png_, nullptr);
     return true;
   }
 
  private:
+  // Of values of 16 bits, the most significant byte first.
+  void take_higher(const uint8_t* from, size_t count, uint8_t* to) {
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t value = from[2 * i] << 8 | from[2 * i + 1];
+      to[i] = from[2 * i];
+      wide.largest = std::max(wide.largest, value);
+      wide.above_zero += value > 0;
+      wide.lost += value > 0 && value < 256;
+    }
+  }
   [[noreturn]] static void fail(png_structp png, png_const_charp why) {
     Decoder& self = *static_cast<PngDecoder*>(png_get_error_ptr(png));
     std::strncpy(self.failure, why, sizeof self.failure - 1);
@@ -73,6 +93,7 @@ class PngDecoder final : public Decoder {
   }
   const bool mask_;
   std::string_view left_;
+  std::vector<uint8_t> stored_;  // values of 16 bits: a row, or all
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
 };
