@@ -79,6 +79,30 @@ std::string png_chunk(const std::string& type, const std::string& bytes) {
   return big_endian(static_cast<uint32_t>(bytes.size())) + checked + big_endian(crc32(checked.data(), checked.size()));
 }
 
+TEST(ImageCodec, PngIsTurnedAsItsExifSays) {
+  const std::string plain = encode_png({2, 3, 1, {0, 1, 2, 3, 4, 5}});
+  const std::vector<std::vector<uint8_t>> turned = {// by Pillow's ImageOps.exif_transpose
+                                                    {0, 1, 2, 3, 4, 5}, {2, 1, 0, 5, 4, 3}, {5, 4, 3, 2, 1, 0},
+                                                    {3, 4, 5, 0, 1, 2}, {0, 3, 1, 4, 2, 5}, {3, 0, 4, 1, 5, 2},
+                                                    {5, 2, 4, 1, 3, 0}, {2, 5, 1, 4, 0, 3}};
+  for (size_t i = 0; i < turned.size(); ++i) {
+    using namespace std::string_literals;
+    std::string exif = "MM\0*\0\0\0\10\0\1\1\22\0\3\0\0\0\1\0\0\0\0\0\0\0\0"s;
+    exif[19] = static_cast<char>(i + 1);
+    for (const size_t at : {size_t{33}, plain.size() - 12}) {  // behind the header, or behind the pixels
+      std::string png = plain;
+      png.insert(at, png_chunk("eXIf", exif));
+      const ImageInfo info = image_info(png, "x.png");
+      const ByteImage image = decode_image(png, 1, "x.png"), mask = decode_mask(png, "x.png");
+      EXPECT_EQ(info.height, i < 4 ? 2 : 3);
+      EXPECT_EQ(std::pair(image.height, image.width), std::pair(info.height, info.width));
+      EXPECT_EQ(image.bytes, turned[i]) << "orientation " << i + 1;
+      EXPECT_EQ(mask.bytes, turned[i]);
+      EXPECT_EQ(mask.height, info.height);
+    }
+  }
+}
+
 // A grey PNG of 16 bits, one row, with stored deflate.
 std::string png_of_16_bits(const std::vector<uint16_t>& row) {
   using namespace std::string_literals;

@@ -107,7 +107,9 @@ ByteImage decode_image(std::string_view file, int64_t channels, const std::strin
 }
 
 ByteImage decode_mask(std::string_view file, const std::string& name) {
-  return pixels_of(*codecs::opened(file, name, true), name);
+  const auto decoder = codecs::opened(file, name, true);
+  ByteImage mask = pixels_of(*decoder, name);
+  return decoder->orientation == 1 ? mask : codecs::upright(mask, decoder->orientation);
 }
 
 }  // namespace lockstep

@@ -2,7 +2,7 @@
 // those were absent when building, absent.cpp stands in. Plain functions, callable from any thread.
 //
 // A decoded image has 8-bit values and 1 channel (grey) or 3 (RGB). Palettes and 1 to 4 bits are expanded, of 16 bits
-// the higher 8 are kept, an alpha channel is dropped. A JPEG is turned as its EXIF orientation says; colour profiles
+// the higher 8 are kept, an alpha channel is dropped. An image is turned as its EXIF orientation says; colour profiles
 // and gamma are not applied. Values equal those of Pillow, which decodes by the same libraries.
 #pragma once
 

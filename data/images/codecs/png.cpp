@@ -13,6 +13,25 @@ namespace {
 
 constexpr png_uint_32 kMostSide = 1 << 20;  // in pixels
 
+// EXIF's orientation, of the chunk eXIf: it may follow the pixels, whereas the header is read alone.
+int orientation_in(std::string_view file) {
+  const auto number = [&](size_t at) {
+    uint32_t value = 0;
+    for (size_t i = at; i < at + 4; ++i) value = value << 8 | static_cast<uint8_t>(file[i]);
+    return value;
+  };
+  for (size_t at = 8; file.size() - at >= 12;) {  // of each chunk: its length, type, content, checksum
+    const size_t length = number(at);
+    if (length > file.size() - at - 12) break;
+    if (file.substr(at + 4, 4) == "eXIf") {
+      const std::string exif(file.substr(at + 8, length));  // which begins as a JPEG's behind the word Exif
+      return exif_orientation(exif.starts_with("Exif") ? exif : std::string("Exif\0\0", 6) + exif);
+    }
+    at += 12 + length;
+  }
+  return 1;
+}
+
 class PngDecoder final : public Decoder {
  public:
   explicit PngDecoder(bool mask) : mask_(mask) {}
@@ -37,6 +56,7 @@ class PngDecoder final : public Decoder {
           "a mask is grey or has a palette, of at most 8 bits and without alpha; one in colour is read by --palette");
     const bool colours = !mask_ && kind & PNG_COLOR_MASK_COLOR;
     stored = {png_get_image_height(png_, info_), png_get_image_width(png_, info_), colours ? 3 : 1};
+    orientation = orientation_in(file);
     return true;
   }
 
