@@ -1,7 +1,9 @@
 #include "data/import/image_sources.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <set>
 
@@ -32,6 +34,10 @@ class FolderScan {
     if (others_ > 0)
       log_warning(
           str(folder, ": ", others_, " files are neither .png nor .jpg by name and were left out, such as ", other_));
+    if (!hidden_.empty())
+      log_warning(str(folder, ": ", hidden_.size(),
+                      " folders that programs keep for themselves were left out, such as ", *hidden_.begin()));
+    if (labelled) refuse_splits();
     for (const ImageSource& s : found_) subfolders_.erase(s.label);
     if (labelled && !subfolders_.empty())
       log_warning(str(folder, ": ", subfolders_.size(), " subfolders hold no image and are no classes, such as ",
@@ -46,6 +52,11 @@ class FolderScan {
     for (fs::recursive_directory_iterator it(start, error), end; !error && it != end; it.increment(error)) {
       const bool at_top = top && it.depth() == 0;
       if (it->is_directory(error)) {
+        if (is_kept_by_a_program(it->path().filename())) {
+          hidden_.insert(it->path().lexically_relative(folder_));
+          it.disable_recursion_pending();
+          continue;
+        }
         if (at_top) subfolders_.insert(it->path().filename());
         if (!it->is_symlink(error)) continue;
         require(at_top, ExitCode::kBadData, it->path().string(),
@@ -57,6 +68,58 @@ class FolderScan {
       take_file(it->path());
     }
     require(!error, ExitCode::kMissingInput, start, ": cannot be read: ", error.message());
+  }
+
+  // Of notebooks, archives of macOS, Synology's and Windows' shares, version control.
+  static bool is_kept_by_a_program(const std::string& folder) {
+    constexpr const char* kNames[] = {
+        "__MACOSX", "@eaDir", "#recycle", "$RECYCLE.BIN", "System Volume Information", "lost+found", "__pycache__"};
+    return folder.starts_with(".") || std::find(std::begin(kNames), std::end(kNames), folder) != std::end(kNames);
+  }
+
+  // Of a folder that is named as a part of the data, such as Train, val2017 or test_set: train, val, test; else empty.
+  static std::string split_of(std::string name) {
+    std::erase_if(name, [](unsigned char c) { return !std::isalpha(c); });
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+    for (const std::string_view end : {"set", "data", "images", "split"})
+      if (name.size() > end.size() && name.ends_with(end)) name.resize(name.size() - end.size());
+    constexpr const char* kNames[] = {"train", "training", "val",  "valid",  "validation",
+                                      "dev",   "eval",     "test", "testing"};
+    return std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames) ? "" : name;
+  }
+
+  // Two such subfolders, or nothing but one, are no classes; one beside others may be, as the train beside the bus.
+  void refuse_splits() const {
+    std::set<std::string> splits, classes;
+    bool deep = false;
+    for (const ImageSource& s : found_) {
+      const bool split = !split_of(s.label).empty();
+      (split ? splits : classes).insert(s.label);
+      deep |= split && std::count(s.name.begin(), s.name.end(), '/') > 1;
+    }
+    if (splits.empty()) return;
+    if (splits.size() == 1 && !classes.empty()) {
+      if (deep)
+        log_warning(str(folder_, ": its subfolder ", *splits.begin(),
+                        " is a class, though it has the name of a part of ",
+                        "the data, and subfolders; where it is one, move it elsewhere and import it by itself"));
+      return;
+    }
+    // The part to train on comes first: the others are to be like it.
+    auto first = std::find_if(splits.begin(), splits.end(),
+                              [](const std::string& name) { return split_of(name).starts_with("train"); });
+    if (first == splits.end()) first = splits.begin();
+    std::string names, others;
+    for (const std::string& name : splits) {
+      names += str(names.empty() ? "" : ", ", name);
+      if (name != *first) others += str(", then ", command(name), " --like ", *first, ".h5");
+    }
+    throw Error(ExitCode::kBadData, str(folder_, ": by their names its subfolders are parts of the data, not classes: ",
+                                        names, "; import each by itself: ", command(*first), others,
+                                        "; where they are classes, give their images' labels in a table (--labels)"));
+  }
+  std::string command(const std::string& split) const {
+    return str("lockstep data import images ", (fs::path(folder_) / split).string(), " ", split, ".h5");
   }
 
   void take_file(const fs::path& path) {
@@ -76,7 +139,7 @@ class FolderScan {
   const std::string folder_;
   const bool labelled_;
   std::vector<ImageSource> found_;
-  std::set<std::string> subfolders_;
+  std::set<std::string> subfolders_, hidden_;
   std::string other_;
   int64_t others_ = 0;
 };

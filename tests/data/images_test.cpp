@@ -335,6 +335,43 @@ TEST_F(ImagesTest, SmallValuesOf16BitsAreWarnedOf) {
   EXPECT_EQ(said({0, 0, 0, 0}), "");
 }
 
+TEST_F(ImagesTest, FoldersThatAreNoClassesAreRefusedOrLeftOut) {
+  const std::string image = encode_png({1, 2, 1, {0, 1}});
+  const auto set_files = [&](std::initializer_list<std::string> names) {
+    std::filesystem::remove_all(in_);
+    for (const std::string& name : names) put(name, image);
+  };
+  const auto said = [&] {
+    ::testing::internal::CaptureStderr();
+    import_images(in_, out_, {}, {.force = true});
+    return ::testing::internal::GetCapturedStderr();
+  };
+  set_files({"train/a/1.png", "val/a/1.png", "test/b/1.png"});
+  refuse({"in: by their names its subfolders are parts of the data, not classes: test, train, val",
+          "lockstep data import images " + in_ + "/train train.h5, then lockstep data import images " + in_ +
+              "/test test.h5 --like train.h5",
+          "--labels"});
+  for (const char* name : {"Validation", "dev", "valid", "TEST", "val2017", "test_set"}) {
+    set_files({"Training/a/1.png", str(name, "/a/1.png")});
+    refuse({"not classes", "Training", name});
+  }
+  set_files({"train/a/1.png"});
+  refuse({"in/train train.h5"});
+  set_files({"bus/1.png", "train/2.png", "valids/3.png", "invalid/4.png"});
+  EXPECT_EQ(said(), "");
+  EXPECT_EQ(inspect_dataset(out_).classes, 4);
+  set_files({"cat/1.png", "val/cat/2.png"});
+  EXPECT_NE(said().find("its subfolder val is a class, though it has the name of a part of the data"),
+            std::string::npos);
+  set_files({"cat/1.png", "dog/2.png", ".ipynb_checkpoints/3.png", "cat/@eaDir/1.png/4.png", "__MACOSX/cat/5.png"});
+  const std::string left_out = said();
+  EXPECT_NE(left_out.find("3 folders that programs keep for themselves were left out, such as .ipynb_checkpoints"),
+            std::string::npos)
+      << left_out;
+  EXPECT_EQ(inspect_dataset(out_).class_names, (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(inspect_dataset(out_).per_class, (std::vector<int64_t>{1, 1}));
+}
+
 TEST_F(ImagesTest, TakesLabelsFromATable) {
   put_images();
   write_file(folder_ / "labels.csv",
