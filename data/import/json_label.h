@@ -1,6 +1,7 @@
 // The field of a JSON object that is a label. A plain function.
 #pragma once
 
+#include <cmath>
 #include <string>
 
 #include "core/base/error.h"
@@ -9,11 +10,14 @@
 
 namespace lockstep {
 
-// A label: a text, an integer or a truth value. Throws ExitCode::kBadData.
+// A label: a text, an integer, perhaps written as 1.0, or a truth value. Throws ExitCode::kBadData.
 inline std::string label_field(const JsonObject& object, const std::string& name) {
   const JsonValue* value = find_member(object, name);
   require(value != nullptr, ExitCode::kBadData, "has no field \"", name, "\"");
   if (const auto* number = std::get_if<int64_t>(value)) return str(*number);
+  if (const auto* number = std::get_if<double>(value);
+      number && *number == std::floor(*number) && std::abs(*number) < 0x1p53)
+    return str(static_cast<int64_t>(*number));
   if (const auto* truth = std::get_if<bool>(value)) return *truth ? "true" : "false";
   const auto* text = std::get_if<std::string>(value);
   const std::string label(text ? label_text(*text) : "");

@@ -142,6 +142,8 @@ class TableImport {
  private:
   std::optional<double> number_of(std::string_view cell) const { return number_in(cell, options_.decimal_comma); }
 
+  char point() const { return options_.decimal_comma ? ',' : '.'; }
+
   bool has_target() const { return !import_.without_targets; }
   bool regression() const { return has_target() && !options_.target.empty(); }
 
@@ -279,7 +281,7 @@ class TableImport {
       some.targets.push_back(number.value_or(0));
       return is_float(number);
     }
-    some.labels.push_back(static_cast<int32_t>(classes_.find(cells[target_])));
+    some.labels.push_back(static_cast<int32_t>(classes_.find(cells[target_], point())));
     return some.labels.back() >= 0;
   }
 
@@ -295,9 +297,9 @@ class TableImport {
       refuse(line, c, "has no ", regression() ? "target" : "label", stands_for_none(target));
     if (regression() && !is_float(number))
       refuse(line, c, "holds '", target, "', which is no number that is finite in 32 bits; --label is for classes");
-    if (!regression() && import_.like && classes_.find(target) < 0)
+    if (!regression() && import_.like && classes_.find(target, point()) < 0)
       refuse(line, c, "holds '", target, "', which is no label of ", import_.like->name);
-    if (!regression() && !import_.like) labels_.emplace(label_text(target));
+    if (!regression() && !import_.like) labels_.emplace(label_text(target, point()));
     if (static_cast<int64_t>(labels_.size()) > kMostClasses)
       refuse(line, c, "has more than ", kMostClasses, " different labels");
   }
@@ -320,8 +322,8 @@ class TableImport {
       }
       const std::optional<double>& number = numbers[i];
       if (c.given) {
-        const bool known =
-            c.categories ? c.places.find(cells[i]) >= 0 : is_float(number) && is_float((*number - c.mean) / c.std);
+        const bool known = c.categories ? c.places.find(cells[i], point()) >= 0
+                                        : is_float(number) && is_float((*number - c.mean) / c.std);
         if (!known && c.categories && options_.unknown_is_missing) {
           if (c.unknown++ == 0) c.unknown_line = line, c.other = cells[i];
           continue;
@@ -336,7 +338,7 @@ class TableImport {
       ++(number ? c.numbers : c.others);
       if (!number && number_in(cells[i], true)) ++c.commas;
       if (!number && !c.categories) c.categories = true, c.other = cells[i], c.other_line = line;
-      std::string text(c.too_many_line == 0 ? label_text(cells[i]) : "");
+      std::string text(c.too_many_line == 0 ? label_text(cells[i], point()) : "");
       if (static_cast<int64_t>(c.texts.size()) < kMostFeatures) c.texts.insert(std::move(text));
       else if (c.too_many_line == 0 && !c.texts.contains(text)) c.too_many_line = line;
       if (c.categories) continue;
@@ -425,7 +427,7 @@ class TableImport {
       const Column& c = columns_[i];
       float* to = row + c.feature;
       if (c.categories) {
-        int64_t at = c.places.find(is_missing(c, cells[i]) ? "" : cells[i]);
+        int64_t at = c.places.find(is_missing(c, cells[i]) ? "" : cells[i], point());
         if (at < 0 && c.unknown > 0 && (at = c.places.find("")) < 0) continue;
         if (at < 0) return false;
         to[at] = 1;

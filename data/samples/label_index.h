@@ -41,8 +41,15 @@ inline std::string_view without_white_space(std::string_view text) {
   return text;
 }
 
-// The name of the class or category that a cell, a field or a folder's name says: what every import takes from them.
-inline std::string_view label_text(std::string_view text) { return without_white_space(text); }
+// The name of the class or category that a cell, a field or a folder's name says: what every import takes from them. Of
+// a whole number that was written as a floating-point number, such as 1.0, it is 1. `point`: the decimal one.
+inline std::string_view label_text(std::string_view text, char point = '.') {
+  text = without_white_space(text);
+  const size_t sign = text.starts_with('-'), at = text.find_first_not_of("0123456789", sign);
+  const bool is_whole = at != text.npos && at > sign && text[at] == point && at + 1 < text.size() &&
+                        text.find_first_not_of('0', at + 1) == text.npos;
+  return is_whole ? text.substr(0, at) : text;
+}
 
 // The number that a label is, or -1.
 inline int64_t number_of_label(const std::string& label) {
@@ -70,8 +77,8 @@ inline std::map<std::string, int32_t> index_of_labels(const std::set<std::string
   return index;
 }
 
-// Finds names of classes or categories in other data: the name itself or, of files in which names have white space at
-// their ends, as imports once left it, the one with the same label_text().
+// Finds names of classes or categories in other data: the name itself or, of files in which names are not label_text(),
+// as imports once left them, the one with the same label_text().
 class LabelNumbers {
  public:
   LabelNumbers() = default;
@@ -82,9 +89,9 @@ class LabelNumbers {
     number = 0;
     for (const std::string& name : names) numbers_.emplace(label_text(name), number++);
   }
-  int64_t find(const std::string& text) const {  // -1: there is none
+  int64_t find(const std::string& text, char point = '.') const {  // -1: there is none
     auto at = numbers_.find(text);
-    if (at == numbers_.end()) at = numbers_.find(std::string(label_text(text)));
+    if (at == numbers_.end()) at = numbers_.find(std::string(label_text(text, point)));
     return at == numbers_.end() ? -1 : at->second;
   }
 

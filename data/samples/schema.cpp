@@ -120,12 +120,14 @@ void SchemaFit::fit_classes() {
 
 void SchemaFit::fit_labels() {
   const DataSchema& of = like.schema;
-  const bool same = header.class_names == of.class_names, unnamed = !same && are_numbers(header) && !are_numbers(of);
+  const std::vector<int32_t> to = labels_in(header, of);
+  const bool named = std::all_of(to.begin(), to.end(), [](int32_t label) { return label >= 0; });
+  const bool same = header.class_names == of.class_names,
+             unnamed = !same && !named && are_numbers(header) && !are_numbers(of);
   if (unnamed && header.classes <= of.classes)
     log_warning(str(where, ": its labels are numbers without names; they are taken for those of ", like.name, ": ",
                     listed(of.class_names)));
   if (!((same || unnamed) && header.classes <= of.classes)) {
-    const std::vector<int32_t> to = labels_in(header, of);
     for (int32_t& label : labels_) {
       const int32_t there = to[static_cast<size_t>(label)];
       if (there < 0) refuse(unknown_class(class_name(header.class_names, label), of), like.remedy);

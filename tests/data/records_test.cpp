@@ -677,6 +677,18 @@ TEST_F(RecordsTest, WhiteSpaceAroundLabelsIsNoPartOfThem) {
   EXPECT_EQ(inspect_dataset(folder_ / "csv.h5").identity, inspect_dataset(out_).identity);
 }
 
+TEST_F(RecordsTest, WholeNumbersAreTheSameLabelsHoweverWritten) {
+  const std::string lines =
+      put("n.jsonl",
+          "{\"t\": \"a\", \"y\": 1}\n{\"t\": \"b\", \"y\": 1.0}\n"
+          "{\"t\": \"c\", \"y\": \"1.0\"}\n{\"t\": \"d\", \"y\": 10.0}\n{\"t\": \"e\", \"y\": 2}\n");
+  import_json({lines}, out_, {.text = "t", .label = "y"}, 0, {.force = true});
+  EXPECT_EQ(inspect_dataset(out_).class_names, (std::vector<std::string>{"1", "2", "10"}));
+  EXPECT_EQ(inspect_dataset(out_).per_class, (std::vector<int64_t>{3, 1, 1}));
+  import_csv_text(put("n.csv", "t,y\na,1\nb,1.0\nc,1.00\nd,10.0\ne,2\n"), folder_ / "csv.h5", {"t", "y"});
+  EXPECT_EQ(inspect_dataset(folder_ / "csv.h5").identity, inspect_dataset(out_).identity);
+}
+
 TEST_F(RecordsTest, LabelsThatAreNoneAreRefused) {
   const JsonFields fields{.text = "t", .label = "y"};
   for (const char* label : {"\"\"", "\"  \"", "1.5", "null", "[]", "\"a\\nb\""})

@@ -101,6 +101,29 @@ TEST_F(TableTest, WhiteSpaceAroundNamesIsNoPartOfThem) {
   EXPECT_EQ(LabelNumbers(std::vector<std::string>{" a", "b"}).find("c"), -1);
 }
 
+TEST_F(TableTest, WholeNumbersThatAreWrittenAsFloatsAreTheSameNames) {
+  const std::string integers = "c,y\n10,0\n2,1\n1,1\n", floats = "c,y\n10.0,0.0\n2.00,1.0\n1.0, 1\n";
+  const TableOptions columns{.label = "y", .categories = {"c"}};
+  import(integers, columns);
+  const auto rows = samples();
+  const std::vector<int32_t> labels = labels_;
+  const Hash128 identity = inspect_dataset(out_).identity;
+  const std::string first = folder_ / "first.h5";
+  std::filesystem::copy_file(out_, first);
+  import(floats, columns);
+  EXPECT_EQ(inspect_dataset(out_).identity, identity);
+  EXPECT_EQ(inspect_dataset(out_).class_names, (std::vector<std::string>{"0", "1"}));
+  import(floats, {.label = "y"}, first);
+  EXPECT_EQ(samples(), rows);
+  EXPECT_EQ(labels_, labels);
+  import("c;y\n10,0;0,0\n2,00;1,0\n1;1\n", {.label = "y", .categories = {"c"}, .decimal_comma = true});
+  EXPECT_EQ(samples(), rows);
+  EXPECT_EQ(labels_, labels);
+  for (const char* name : {"1.5", "1.", ".0", "1.0.0", "v1.0", "-.0", "1.0e3"}) EXPECT_EQ(label_text(name), name);
+  EXPECT_EQ(label_text(" -12.000 "), "-12");
+  EXPECT_EQ(LabelNumbers(std::vector<std::string>{"1.0", "10.0", "2.0"}).find("2"), 2) << "a file of before";
+}
+
 TEST_F(TableTest, MissingValuesAreRefusedOrFilled) {
   const std::string text = "x,c,y\n1,a,0\nNA,b,1\n3,,0\n";
   refuse({"t.csv:3", "'x'", "--fill-missing"}, text);
