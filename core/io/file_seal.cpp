@@ -53,6 +53,19 @@ bool write_block(const std::string& path, const Block& block) {
   return file && write_all(file, {reinterpret_cast<const char*>(&block), sizeof block});
 }
 
+constexpr std::string_view kHdf5 = "\x89HDF\r\n\x1a\n";
+
+// Whether HDF5 begins behind a block of another program's, as in files of MATLAB: where the library looks for it, at
+// 512 bytes and at each double of that. Behind kSealBytes it is a file of ours, whose seal is damaged.
+bool has_other_block(const InputFile& file) {
+  std::array<char, kHdf5.size()> begin;
+  for (int64_t at = 512; at <= file.size - static_cast<int64_t>(begin.size()); at *= 2) {
+    file.read(at, begin.data(), static_cast<int64_t>(begin.size()));
+    if (std::string_view(begin.data(), begin.size()) == kHdf5) return at != kSealBytes;
+  }
+  return false;
+}
+
 }  // namespace
 
 void seal_file(const std::string& path, std::vector<IndexRange> chunks) {
@@ -85,12 +98,13 @@ void seal_file(const std::string& path, std::vector<IndexRange> chunks) {
 }
 
 bool check_seal(const InputFile& file) {
-  constexpr std::string_view kHdf5 = "\x89HDF\r\n\x1a\n";
   Block block;
   const auto magic = block.magic;
   file.read(0, &block, std::min(file.size, kSealBytes));
   const std::string_view begin(block.magic.data(), block.magic.size());
-  if (file.size >= 8 && begin == kHdf5) return false;
+  if (file.size >= 8 &&
+      (begin == kHdf5 || (begin != std::string_view(magic.data(), magic.size()) && has_other_block(file))))
+    return false;
   require(file.size >= 8 && block.magic == magic, ExitCode::kBadData, file.path, ": is not an HDF5 file");
   require(file.size >= kSealBytes, ExitCode::kBadData, file.path, ": is truncated to ", file.size, " bytes");
   require(block.version == kVersion, ExitCode::kBadData, file.path, ": has a seal of version ", block.version,

@@ -274,6 +274,15 @@ TEST_F(Hdf5FileTest, AFileWithoutASealOpensWithAWarning) {
   EXPECT_EQ(back, values);
   EXPECT_NE(said.find(path_ + ": has no hash of its structure"), said.npos) << said;
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << "once: " << said;
+  // Behind a block of another program's, such as MATLAB's of 512 bytes.
+  for (const size_t block : {512, 2048, 8192}) {
+    test::write_file(path_, std::string(block, 'M') + sealed.substr(4096));
+    back.assign(1000, 0);
+    Hdf5File::open(path_).read("x", StoredType::kInt32, {0, 1000}, back.data());
+    EXPECT_EQ(back, values) << block;
+  }
+  test::write_file(path_, std::string(700, 'M') + sealed.substr(4096));
+  expect_error(ExitCode::kBadData, {path_, "is not an HDF5 file"}, [&] { Hdf5File::open(path_); });
   // No other begin passes for an unsealed file: what stood in the seal's place is damage.
   for (const std::string& begin : {std::string(4096, '\0'), std::string(512, 'x'), std::string("locksteP")}) {
     test::write_file(path_, begin + sealed.substr(begin.size()));
