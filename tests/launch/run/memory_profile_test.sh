@@ -10,8 +10,9 @@ succeeds "without" lockstep train text.yaml train.steps=6 run.dir=without
 expect "no file" test ! -e without/profile
 succeeds "with" lockstep train text.yaml train.steps=6 run.dir=with profile.memory=true
 same "no bit changes" "$(digest without)" "$(digest with)"
+# On a busy machine the peak may lie between the passes, with a batch more that is loaded ahead.
 expect "the log explains the peak" \
-  grep -qE '^memory: [0-9.]+ [KM]iB at the peak of step [0-9]+, in the (forward|backward) pass.*: .*activations [0-9]+% \(.*blocks\.0-1 [0-9]+%' err
+  grep -qE '^memory: [0-9.]+ [KM]iB at the peak of step [0-9]+(, in the (forward|backward) pass.*)?[:,] .*activations [0-9]+% \(.*blocks\.0-1 [0-9]+%' err
 same "once" 1 "$(grep -c '^memory: ' err)"
 expect "the first step has a line" grep -q '^{"step":1,"peak":' with/profile/memory.jsonl
 expect "shares have modules" grep -q '{"use":"activations","whom":"blocks.0' with/profile/memory.jsonl

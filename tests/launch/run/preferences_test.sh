@@ -143,7 +143,7 @@ for task in "dpo 0.693147" "ipo 0.25"; do
   stays "$loss" "$name, several files, buckets, a fold" task.name=$name 'data.path=set_*.h5' data.validation=0 data.fold.of=3 data.fold.index=1 data.buckets=3 --ranks 2 \
     sharding.level=parameters
 done
-stays 0.693147 "files in their order" task.name=dpo 'data.sources=[{path: set_few.h5}, {path: set_more.h5}]' data.validation=0 data.shuffle=false data.buckets=2
+stays 0.693147 "files in their order" task.name=dpo '~data.path' 'data.sources=[{path: set_few.h5}, {path: set_more.h5}]' data.validation=0 data.shuffle=false data.buckets=2
 
 # Bad input.
 refuses "other packing" 78 ".*gpt does not fit the data: it reads 'answers'.*; set data.packing: pairs" lockstep train tune.yaml run.dir=no data.packing=pad
