@@ -19,7 +19,8 @@ constexpr int64_t kSealBytes = 4096;  // a size that HDF5 allows: a power of two
 void seal_file(const std::string& path, std::vector<IndexRange> chunks);
 
 // True where the file has a seal and it holds; false where an HDF5 file begins at once, or behind a block of another
-// size: one of an older version or of another program. Throws ExitCode::kBadData for damage and for what is no HDF5 file.
+// size: one of an older version or of another program. Throws ExitCode::kBadData for damage and for what is no HDF5
+// file.
 bool check_seal(const InputFile& file);
 
 }  // namespace lockstep
