@@ -19,6 +19,7 @@
 #include "tests/support/files.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/thorough.h"
 
 namespace lockstep::start_cost_test {
 namespace {
@@ -152,7 +153,7 @@ TEST(StartCost, CallsAreAsManyAtEveryNumberOfRanksAndBytesGrowWithIt) {
   for (const std::string level : {"none", "parameters"}) {
     std::vector<int> sizes = {16, 64};
     if (!testing::kSanitized) sizes.push_back(256);
-    if (!testing::kSanitized && level == "none") sizes.push_back(1024);
+    if (testing::thorough() && !testing::kSanitized && level == "none") sizes.push_back(1024);
     std::vector<Start> costs;
     for (const int ranks : sizes) costs.push_back(start_of(ranks, level));
     for (size_t i = 1; i < costs.size(); ++i) {

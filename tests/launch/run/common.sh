@@ -20,6 +20,8 @@ with_mpi() {
   echo "skipped: cases with mpirun: this build has no MPI"
   return 1
 }
+# Whether every case is taken, as in the tier "nightly", or a slice that has each value of each dimension (tests/support/thorough.h).
+thorough() { [ "${LOCKSTEP_TEST_THOROUGH:-}" = 1 ]; }
 # Open MPI unloads its plugins before the leak check of a sanitizer build, which can then not tell their leaks from ours.
 no_leak_check="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 mpi() { ASAN_OPTIONS=$no_leak_check "$mpirun_program" -n "$@"; } # RANKS command...

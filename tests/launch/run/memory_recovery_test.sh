@@ -71,7 +71,7 @@ both_killed() { # at once: then there is nothing left in memory
   kill -KILL $(holders) "$(rank_of 0)" "$(rank_of 1)"
 }
 
-for level in none optimizer gradients parameters; do
+for level in none gradients $(if thorough; then echo optimizer parameters; fi); do
   disturbed "a rank dies at level $level" 2 rank_killed "sharding.level=$level"
   came_back "a rank dies at level $level" 1
 done

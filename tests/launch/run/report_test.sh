@@ -83,7 +83,7 @@ expect "is named" grep -q '^left out: empty: this directory holds no run' out
 refuses "an output that cannot be written" 73 'cannot write|.*no/page.html' lockstep report a -o no/page.html
 
 # Ten long runs are one page of less than 5 MB.
-awk 'BEGIN { srand(1); for (i = 1; i <= 100000; ++i) {
+awk 'BEGIN { srand(1); for (i = 1; i <= 20000; ++i) {
   printf "{\"step\":%d,\"loss\":%.15f,\"lr\":%.15f,\"grad_norm\":%.15f,\"tokens_per_s\":%.9f,\"step_ms\":%.6f,\"data_ms\":%.6f,\"forward_ms\":%.6f,", i, rand(), rand(), rand(), 1e5 * rand(), rand(), rand(), rand();
   printf "\"backward_ms\":%.6f,\"comm_ms\":%.6f,\"optimizer_ms\":%.6f,\"memory_mb\":%.2f,\"time\":%.3f,\"rank_ms\":[%.3f,%.3f,%.3f,%.3f]}\n", rand(), rand(), rand(), rand(), 1.7e9 + i, rand(), rand(), rand(), rand() } }' >long.jsonl
 runs=()
