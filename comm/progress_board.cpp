@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -97,6 +98,11 @@ std::unique_ptr<ProgressBoard> ProgressBoard::open(const std::string& name, int 
   const size_t bytes = kHeader + sizeof(Entry) * static_cast<size_t>(ranks);
   const int file = ::open(path_of(name).c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
   if (file < 0) return no_board();
+  struct stat about {};
+  if (fstat(file, &about) != 0 || about.st_uid != geteuid() || about.st_size < static_cast<off_t>(bytes)) {
+    close(file);  // another user made it
+    return no_board();
+  }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
   if (memory == MAP_FAILED) return no_board();

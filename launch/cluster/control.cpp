@@ -107,6 +107,8 @@ Descriptor connect_to(const std::string& address, double seconds, const std::fun
       const UnixAddress at(address.substr(5));
       socket = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
       done = socket && ::connect(socket.number(), at.get(), at.length) == 0;
+      require(!done || is_of_this_user(socket.number()), ExitCode::kRankLost, "at ", address,
+              " another user's process listens in place of the launcher");
     } else {
       const size_t colon = address.rfind(':');
       require(address.starts_with("tcp:") && colon > 4, ExitCode::kUsage, "'", address,
@@ -153,7 +155,7 @@ Descriptor accept_from(const Descriptor& listener, std::string& peer) {
   socklen_t length = sizeof from;
   Descriptor socket(::accept(listener.number(), reinterpret_cast<sockaddr*>(&from), &length));
   if (!socket) return socket;
-  if (from.ss_family == AF_UNIX && is_of_another_user(socket.number())) return accept_from(listener, peer);
+  if (from.ss_family == AF_UNIX && !is_of_this_user(socket.number())) return accept_from(listener, peer);
   prepare(socket.number());
   peer = from.ss_family == AF_UNIX ? "a process of this machine"
                                    : address_text(reinterpret_cast<const sockaddr*>(&from), length);

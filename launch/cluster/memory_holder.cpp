@@ -28,6 +28,8 @@ namespace {
 
 constexpr double kStart = 10;          // seconds until a holder must have reached the launcher
 constexpr double kReady = 12;          // and until it answers
+constexpr double kListens = 2;         // seconds within which a process that has bound a name listens at it
+constexpr int kNames = 4;              // of a job's holders, of which other users may take all but the last
 constexpr size_t kMostHolders = 4096;  // that the launcher has connections of
 constexpr double kAgain = 0.2;         // seconds between attempts to start a twin
 constexpr size_t kMostFiles = 65536;   // that it keeps
@@ -35,7 +37,7 @@ constexpr size_t kMostFiles = 65536;   // that it keeps
 constexpr const char* kBySlurm = "slurm";
 
 struct Place {
-  std::string name, address;
+  std::string names, address;
   double silence = 10;
   bool step_of_its_own = false;  // a step of Slurm starts it
 };
@@ -44,7 +46,7 @@ Place place_of_environment() {
   const char* given = std::getenv(kMemoryHolder);
   Place p;
   std::istringstream words(given ? given : "");
-  require(bool(words >> p.name >> p.address >> p.silence), ExitCode::kUsage,
+  require(bool(words >> p.names >> p.address >> p.silence), ExitCode::kUsage,
           "`lockstep agent` is started by `lockstep launch` only");
   std::string by;
   p.step_of_its_own = words >> by && by == kBySlurm;
@@ -124,7 +126,7 @@ class MemoryHolder {
 
   void accept() {
     Descriptor peer(::accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!peer || is_of_another_user(peer.number())) return;
+    if (!peer || !is_of_this_user(peer.number())) return;
     limit_answers(peer);
     peers_.push_back(std::move(peer));
   }
@@ -168,6 +170,30 @@ class MemoryHolder {
   std::map<std::string, Descriptor> files_;
 };
 
+// At the first name that no other user has taken. Nothing where a holder of this user has one.
+Descriptor listen_at_first_free(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    const UnixAddress address("@" + name);
+    const double begun = steady_now();
+    do {
+      Descriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+      if (listener && ::bind(listener.number(), address.get(), address.length) == 0 &&
+          ::listen(listener.number(), 1024) == 0)
+        return listener;
+      require_done(listener && errno == EADDRINUSE, ExitCode::kRankLost, "the memory holder cannot listen on ",
+                   host_name());
+      const Descriptor there(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+      if (there && ::connect(there.number(), address.get(), address.length) == 0) {
+        if (is_of_this_user(there.number())) return Descriptor();
+        break;
+      }
+      ::usleep(5'000);  // it is bound, and does not listen yet; or is free again
+    } while (steady_now() - begun < kListens);
+  }
+  throw Error(ExitCode::kRankLost,
+              str("other users' processes on ", host_name(), " have taken every name of this job's memory holder"));
+}
+
 // This process alone goes on: nothing of who started it stays open, and no signal of theirs reaches it.
 void become_independent(Descriptor& listener, Descriptor& launcher) {
   ::setsid();
@@ -185,7 +211,8 @@ void become_independent(Descriptor& listener, Descriptor& launcher) {
 MemoryHolders::MemoryHolders(const std::string& other, double silence, const std::vector<std::string>& nodes) {
   const std::string own = other.empty() ? str("unix:@lockstep-", random_secret()) : str("tcp:", other);
   const std::string address = listen_on(own, listener_);
-  environment_ = str("lockstep-memory-", random_secret(), " ", address, " ", silence);
+  for (int i = 0; i < kNames; ++i) environment_ += str(i == 0 ? "" : ",", "lockstep-memory-", random_secret());
+  environment_ += str(" ", address, " ", silence);
   if (nodes.empty()) return;
   environment_ += str(" ", kBySlurm);
   std::string list;
@@ -215,10 +242,10 @@ void MemoryHolders::look() {
 }
 
 std::optional<HeldMemory> memory_holder_of_machine() {
-  const std::string name = memory_holder_name();
-  if (name.empty()) return {};
+  const std::vector<std::string> names = memory_holder_names();
+  if (names.empty()) return {};
   try {
-    return HeldMemory::connect(name, place_of_environment().step_of_its_own ? kReady : 0);
+    return HeldMemory::connect(names, place_of_environment().step_of_its_own ? kReady : 0);
   } catch (const Error&) {  // there is none yet
     if (place_of_environment().step_of_its_own)
       log_warning(str("the memory holder that srun was to start on ", host_name(),
@@ -231,19 +258,15 @@ std::optional<HeldMemory> memory_holder_of_machine() {
                                    .end_with_parent = SIGKILL});
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
-  return HeldMemory::connect(name, kReady);
+  return HeldMemory::connect(names, kReady);
 }
 
 int run_memory_holder(bool stays) {
   const Place place = place_of_environment();
-  const UnixAddress address("@" + place.name);
-  Descriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  const bool bound = listener && ::bind(listener.number(), address.get(), address.length) == 0;
-  if (!bound && errno == EADDRINUSE) return 0;  // another agent of this machine was first
-  require_done(bound, ExitCode::kRankLost, "the memory holder cannot listen on ", host_name());
   Descriptor launcher = connect_to(place.address, kStart);
   watch_machine_of(launcher, place.silence);
-  require_done(::listen(listener.number(), 1024) == 0, ExitCode::kRankLost, "the memory holder cannot listen");
+  Descriptor listener = listen_at_first_free(memory_holder_names());
+  if (!listener) return 0;  // another agent of this machine was first
   const pid_t child = ::fork();
   require_done(child >= 0, ExitCode::kDevice, "cannot start the memory holder");
   if (child > 0) {

@@ -77,8 +77,15 @@ struct MemoryRecovery::Share {
   int64_t tensors = 0;
   std::vector<StoredSlice> slices;
   const StateMemory* memory = nullptr;  // null: on another machine
+  std::string name;
+  std::map<int64_t, std::set<size_t>> damaged;  // by step: slices whose values have changed
 
   bool has(int64_t step) const { return std::find(steps.begin(), steps.end(), step) != steps.end(); }
+  // A state whose texts have changed has no slice that is good.
+  bool has_good_texts(int64_t step) const {
+    const auto bad = damaged.find(step);
+    return bad == damaged.end() || bad->second.size() < slices.size();
+  }
 };
 
 // A stretch of the state, and whose it is.
@@ -95,13 +102,14 @@ MemoryRecovery::MemoryRecovery(const Settings& settings, Communicator& comm, Tra
       every_(settings.recovery.every),
       copies_(std::make_unique<CopiesBeside>()) {
   fail_together(comm_, [&] {
-    std::string name = memory_holder_name();
-    if (const int planted = planted_machine_ranks(); planted > 0) name += str("-", comm_.rank() / planted);
-    require(!name.empty(), ExitCode::kConfig, settings_.config.place("recovery.from"),
+    std::vector<std::string> names = memory_holder_names();
+    if (const int planted = planted_machine_ranks(); planted > 0)
+      for (std::string& name : names) name += str("-", comm_.rank() / planted);
+    require(!names.empty(), ExitCode::kConfig, settings_.config.place("recovery.from"),
             ": memory that outlives the ranks is held for those that `lockstep launch` starts; start the run by that, "
             "or set recovery.from: disk");
-    holder_ = HeldMemory::connect(name, kHolderStarts);
-    holder_name_ = name;
+    holder_ = HeldMemory::connect(names, kHolderStarts);
+    holder_names_ = std::move(names);
   });
   const std::vector<std::string> ids = all_gather_text(comm_, holder_->id(), kLabel);
   std::map<std::string, int> numbers;
@@ -121,7 +129,7 @@ std::vector<MemoryRecovery::Share> MemoryRecovery::gather_shares(int64_t at_most
   std::vector<JsonObject> mine;
   fail_together(comm_, [&] {
     for (auto& [name, file] : holder_->all()) try {
-        StateMemory& memory = earlier_.emplace_back(name, StateMemory(std::move(file))).second;
+        StateMemory& memory = earlier_.emplace_back(name, StateMemory(file)).second;
         if (!leads_machine()) continue;
         memory.forget_after(at_most);
         JsonObject line{{"name", name}, {"tensors", memory.content().tensors}};
@@ -140,8 +148,8 @@ std::vector<MemoryRecovery::Share> MemoryRecovery::gather_shares(int64_t at_most
     if (texts[r].empty()) continue;
     const bool read = visit_json_list(texts[r], [&](JsonObject&& o) {
       Share s;
-      const std::string& its_name = json_text(o, "name", kLabel);
-      s.generation = generation_of(its_name);
+      s.name = json_text(o, "name", kLabel);
+      s.generation = generation_of(s.name);
       s.owner = static_cast<int>(r);
       s.tensors = json_int(o, "tensors", kLabel);
       for (int i = 0; i < StateMemory::kMostPlaces; ++i)
@@ -149,12 +157,40 @@ std::vector<MemoryRecovery::Share> MemoryRecovery::gather_shares(int64_t at_most
       s.slices = parse_slices(json_text(o, "slices", kLabel), kLabel);
       if (holder_of_[r] == here)
         for (const auto& [name, memory] : earlier_)
-          if (name == its_name) s.memory = &memory;
+          if (name == s.name) s.memory = &memory;
       out.push_back(std::move(s));
     });
     check(read, kLabel, ": what rank ", static_cast<int64_t>(r), " says of it is no list");
   }
   return out;
+}
+
+// The ranks of a machine divide its shares among them. The same on every rank.
+void MemoryRecovery::compare_with_hashes(std::vector<Share>& shares, int64_t generation, int64_t step) {
+  const int here = holder_of_[static_cast<size_t>(comm_.rank())];
+  const auto before = holder_of_.begin() + comm_.rank();
+  const auto ranks = static_cast<size_t>(std::count(holder_of_.begin(), holder_of_.end(), here)),
+             mine = static_cast<size_t>(std::count(holder_of_.begin(), before, here));
+  std::string found;
+  size_t turn = 0;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const Share& s = shares[i];
+    if (!s.memory || s.generation != generation || !s.has(step) || turn++ % ranks != mine) continue;
+    for (size_t slice : s.memory->damaged(step)) found += str(i, " ", slice, " ");
+  }
+  const std::vector<std::string> all = all_gather_text(comm_, found, kLabel);
+  for (size_t r = 0; r < all.size(); ++r) {
+    std::istringstream list(all[r]);
+    for (Place at; list >> at.first >> at.second;) {
+      Share& s = shares[at.first];
+      s.damaged[step].insert(at.second);
+      damaged_.emplace(s.name, step);
+      if (static_cast<int>(r) == comm_.rank())
+        log_warning(str("the state in memory after step ", step, ": ", s.slices[at.second].name, " has changed on ",
+                        host_name(), " since it was written (its hash differs): passed over; the memory of that ",
+                        "machine may be faulty"));
+    }
+  }
 }
 
 // The state after a step, each element once and from this machine where that has it; nothing where it is not whole.
@@ -166,7 +202,9 @@ std::optional<std::vector<MemoryRecovery::Found>> MemoryRecovery::cover(const st
     const Share& s = shares[i];
     if (s.generation != generation || !s.has(step)) continue;
     tensors = std::max(tensors, s.tensors);
-    for (size_t k = 0; k < s.slices.size(); ++k) all.push_back({s.slices[k], i, k});
+    const auto bad = s.damaged.find(step);
+    for (size_t k = 0; k < s.slices.size(); ++k)
+      if (bad == s.damaged.end() || !bad->second.contains(k)) all.push_back({s.slices[k], i, k});
   }
   std::stable_sort(all.begin(), all.end(),
                    [](const Found& a, const Found& b) { return place_order(a.slice, b.slice) < 0; });
@@ -207,7 +245,7 @@ std::optional<std::vector<MemoryRecovery::Found>> MemoryRecovery::cover(const st
 std::optional<Checkpoint> MemoryRecovery::newest(int64_t at_most, int64_t recorded) {
   trace_mark();
   FlightPhase phase("look for state in memory");
-  const std::vector<Share> shares = gather_shares(at_most);
+  std::vector<Share> shares = gather_shares(at_most);
   std::set<std::tuple<bool, int64_t, int64_t>> states;  // whether it is recorded, step, generation
   for (const Share& s : shares)
     for (int64_t step : s.steps)
@@ -215,6 +253,8 @@ std::optional<Checkpoint> MemoryRecovery::newest(int64_t at_most, int64_t record
   // Whether a state is whole does not depend on the rank, which pieces are taken does.
   for (auto state = states.rbegin(); state != states.rend(); ++state) {
     const auto [is_recorded, step, generation] = *state;
+    if (!cover(shares, generation, step)) continue;
+    compare_with_hashes(shares, generation, step);
     const auto found = cover(shares, generation, step);
     if (!found) continue;
     const int64_t newest = std::get<1>(*states.rbegin());
@@ -234,8 +274,9 @@ Checkpoint MemoryRecovery::opened(const std::vector<Share>& shares, int64_t step
   c.dir = str("the state in memory after step ", step);
   // Every rank asks the same share for what there is beside tensors.
   const int64_t generation = shares[found[0].share].generation;
-  const auto asked = std::find_if(shares.begin(), shares.end(),
-                                  [&](const Share& s) { return s.generation == generation && s.has(step); });
+  const auto asked = std::find_if(shares.begin(), shares.end(), [&](const Share& s) {
+    return s.generation == generation && s.has(step) && s.has_good_texts(step);
+  });
   std::string text;
   fail_together(comm_, [&] {
     if (comm_.rank() == asked->owner) text = info_text(asked->memory->info(step));
@@ -356,6 +397,7 @@ std::optional<StateMemory> MemoryRecovery::take_earlier(const StateMemory::Conte
       best = e;
   if (best == earlier_.end()) return {};
   std::optional<StateMemory> out = std::move(best->second);
+  if (damaged_.contains({best->first, step})) out->forget(step);
   earlier_.erase(best);
   out->count();
   return out;
@@ -406,11 +448,11 @@ void MemoryRecovery::begin(const CheckpointInfo& info) {
     if (!memory_) memory_.emplace(content, places);
     memory_->forget_after(info.step);
     if (!memory_->has(info.step)) memory_->write(share, info);
-    put_.emplace_back(name_of(generation_, comm_.rank()), memory_->file().duplicate());
+    put_.emplace_back(name_of(generation_, comm_.rank()), memory_->read_only());
     for (size_t i = 0; i < kept.size(); ++i) {
       if (!copies[i]) copies[i].emplace(kept[i].second, kPlacesOfCopy);
       copies[i]->forget_after(info.step);
-      put_.emplace_back(name_of(generation_, kept[i].first, kCopy), copies[i]->file().duplicate());
+      put_.emplace_back(name_of(generation_, kept[i].first, kCopy), copies[i]->read_only());
       guests.push_back({kept[i].first, std::move(*copies[i])});
     }
     put_all();
@@ -473,7 +515,7 @@ std::optional<MemoryRecovery::Kept> MemoryRecovery::keep_to_save(int64_t step) {
 // To a holder that was started in the place of one that ended. What this rank has written is still here.
 void MemoryRecovery::hand_over() {
   try {
-    holder_ = HeldMemory::connect(holder_name_, says_lost_ ? 0 : kHolderStartsAgain);
+    holder_ = HeldMemory::connect(holder_names_, says_lost_ ? 0 : kHolderStartsAgain);
     put_all();
     log_info(str("rank ", comm_.rank(), ": the process that holds the state in memory on ", host_name(),
                  " had ended; another one has it now"));

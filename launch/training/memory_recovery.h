@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,6 +64,7 @@ class MemoryRecovery {
   struct Found;
   bool leads_machine() const;
   std::vector<Share> gather_shares(int64_t at_most);
+  void compare_with_hashes(std::vector<Share>& shares, int64_t generation, int64_t step);
   static std::optional<std::vector<Found>> cover(const std::vector<Share>& shares, int64_t generation, int64_t step);
   Checkpoint opened(const std::vector<Share>& shares, int64_t step, const std::vector<Found>& found);
   using Place = std::pair<size_t, size_t>;              // a share, and one of its slices
@@ -84,9 +86,10 @@ class MemoryRecovery {
   Trainer& trainer_;
   const int64_t generation_, every_;  // generation: the number of this start of the job
   std::optional<HeldMemory> holder_;
-  std::string holder_name_;
+  std::vector<std::string> holder_names_;
   std::vector<int> holder_of_;                                // by rank, numbered in the order of their first ranks
   std::vector<std::pair<std::string, StateMemory>> earlier_;  // this machine's, by name
+  std::set<std::pair<std::string, int64_t>> damaged_;         // names and steps whose values have changed
   std::optional<StateMemory> memory_;
   std::vector<std::pair<std::string, Descriptor>> put_;  // what the holder has of this rank
   const std::unique_ptr<CopiesBeside> copies_;

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 #include "core/base/error.h"
 #include "core/base/host.h"
@@ -30,6 +31,10 @@ Descriptor connect_once(const std::string& name) {
   const UnixAddress address("@" + name);
   Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket || ::connect(socket.number(), address.get(), address.length) != 0) return Descriptor();
+  if (!is_of_this_user(socket.number())) {
+    errno = EACCES;
+    return Descriptor();
+  }
   const timeval limit{kAnswer, 0};
   ::setsockopt(socket.number(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   ::setsockopt(socket.number(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
@@ -38,10 +43,13 @@ Descriptor connect_once(const std::string& name) {
 
 }  // namespace
 
-std::string memory_holder_name() {
+std::vector<std::string> memory_holder_names() {
   const char* given = std::getenv(kMemoryHolder);
   const std::string text = given ? given : "";
-  return text.substr(0, text.find(' '));
+  std::istringstream names(text.substr(0, text.find(' ')));
+  std::vector<std::string> out;
+  for (std::string name; std::getline(names, name, ',');) out.push_back(name);
+  return out;
 }
 
 bool send_message(int socket, std::string_view text, int file) {
@@ -90,10 +98,12 @@ bool receive_message(int socket, std::string& text, Descriptor& file) {
   return true;
 }
 
-HeldMemory HeldMemory::connect(const std::string& name, double seconds) {
+HeldMemory HeldMemory::connect(const std::vector<std::string>& names, double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   for (;;) {
-    if (Descriptor socket = connect_once(name)) {
+    for (const std::string& name : names) {
+      Descriptor socket = connect_once(name);
+      if (!socket) continue;
       HeldMemory held(std::move(socket));
       std::string id;
       Descriptor none;  // a holder may end just now, and another go on

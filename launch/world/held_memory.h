@@ -12,17 +12,19 @@
 
 namespace lockstep {
 
-// The environment variable by which the launcher tells agents, ranks and holders about each other: "NAME ADDRESS
-// SECONDS". NAME is the abstract name of the holder's socket, which is secret: whoever knows it can read the state.
-// ADDRESS is the launcher's, to which the holder stays connected; it ends with that connection. SECONDS is how long a
-// machine may be silent before it counts as lost (launch.silence).
+// The environment variable by which the launcher tells agents, ranks and holders about each other: "NAMES ADDRESS
+// SECONDS". NAMES are abstract names for the holder's socket, separated by commas: it has the first that no other user
+// has taken. Each is random: it cannot be taken before it is in use. ADDRESS is the launcher's, to which the holder
+// stays connected; it ends with that connection. SECONDS is how long a machine may be silent before it counts as lost
+// (launch.silence).
 inline constexpr char kMemoryHolder[] = "LOCKSTEP_MEMORY";
-std::string memory_holder_name();  // of the environment's; empty: none is meant
+std::vector<std::string> memory_holder_names();  // of the environment's; empty: no holder is meant
 
 class HeldMemory {
  public:
-  // Waits at most `seconds` for the holder of this machine. Throws ExitCode::kRankLost where there is none.
-  static HeldMemory connect(const std::string& name, double seconds);
+  // Waits at most `seconds` for the holder of this machine, a process of this user, at one of these names. Throws
+  // ExitCode::kRankLost where there is none.
+  static HeldMemory connect(const std::vector<std::string>& names, double seconds);
 
   const std::string& id() const { return id_; }  // of the holder: one for each machine
   // The holder has the file from now on, in the place of one of that name. Throws kRankLost where the holder is gone,

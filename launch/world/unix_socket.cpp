@@ -20,10 +20,11 @@ UnixAddress::UnixAddress(const std::string& name) {
   length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
 }
 
-bool is_of_another_user(int socket) {
+bool is_of_this_user(int socket) {
   ucred peer{};
   socklen_t length = sizeof peer;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid != ::geteuid() && peer.uid != 0;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+         (peer.uid == ::geteuid() || peer.uid == 0);
 }
 
 }  // namespace lockstep

@@ -18,7 +18,9 @@ struct UnixAddress {
   socklen_t length = 0;
 };
 
-// An abstract name has no other protection than its secret: only this user and root may connect.
-bool is_of_another_user(int socket);
+// Is the other end of a connected socket a process of this user, or of root? Abstract names have no permissions, and
+// all users can read those that are in use: both ends ask this before they say or believe anything. Where nobody can
+// tell, no.
+bool is_of_this_user(int socket);
 
 }  // namespace lockstep

@@ -46,6 +46,21 @@ class Holder {
     std::lock_guard lock(mutex_);
     files_.clear();
   }
+  // One bit of the state after `step`: of the value in the middle of the first slice of this (or any) tensor, of the
+  // shares whose names end so.
+  void flip(int64_t step, const std::string& tensor, std::string_view end = {}) {
+    std::lock_guard lock(mutex_);
+    for (const auto& [name, file] : files_) {
+      if (!name.ends_with(end)) continue;
+      const StateMemory memory(file);
+      for (const StoredSlice& s : memory.has(step) ? memory.slices(step) : std::vector<StoredSlice>())
+        if (tensor.empty() || s.name == tensor) {
+          reinterpret_cast<uint32_t*>(const_cast<float*>(s.values))[s.count / 2] ^= 1u << 13;
+          return;
+        }
+    }
+    ADD_FAILURE() << "no " << tensor << " after step " << step;
+  }
 
  private:
   void serve() {
@@ -232,6 +247,42 @@ TEST(MemoryRecovery, GoesOnFromAnEarlierStepWhereItMust) {
     EXPECT_EQ(job.start(keys, 2, 1, 4, kAny, 1).from, 4) << name << ": nothing that early is there";
     EXPECT_EQ(job.start(keys, 2, 1, 6, 2).from, -1) << name;
     EXPECT_EQ(job.start(keys, 2, 1, 6).digest, wanted) << name;
+  }
+}
+
+// A bit that changed while no rank was there: the other machine's copy, else the step before, else the disk.
+TEST(MemoryRecovery, ValuesThatChangedInMemoryArePassedOver) {
+  const std::string wanted = undisturbed(kText);
+  for (const auto& [name, group] : {std::pair("none", 0), std::pair("parameters", 2)})
+    for (const char* tensor : {"parameters/wte.weight", "adamw.v/blocks.1.up.weight", "ema/blocks.0.qkv.bias"}) {
+      Job job;
+      const std::string keys = kText + level(name, group);
+      job.start(keys, 4, 2, 3);
+      job.machine(1).flip(3, tensor);
+      EXPECT_EQ(job.start(keys, 4, 2, 4).from, 3) << name << ", " << tensor;
+      job.machine(0).flip(4, tensor);
+      job.machine(1).flip(4, tensor);
+      EXPECT_EQ(job.start(keys, 4, 2, 4).from, 3) << name << ", " << tensor;
+      const Job::Start last = job.start(keys, 4, 2, 6);  // no flip is left in the memory that went on
+      EXPECT_EQ(last.from, 4) << name << ", " << tensor;
+      EXPECT_EQ(last.digest, wanted) << name << ", " << tensor;
+      for (int machine : {0, 1})
+        for (int64_t step : {5, 6}) job.machine(machine).flip(step, tensor);
+      EXPECT_EQ(job.start(keys, 4, 2, 6).from, -1) << name << ", " << tensor;
+    }
+}
+
+// Machine 2 has the only share of rank 2 and the copy of rank 1's; the copy of rank 2's is on machine 3.
+TEST(MemoryRecovery, ACopyOnTheNextMachineTakesThePlaceOfOneThatChanged) {
+  const std::string wanted = undisturbed(kText), keys = kText + level("parameters");
+  for (const bool both : {false, true}) {
+    Job job;
+    job.mirror_every = 1;
+    job.start(keys, 4, 1, 3);
+    job.machine(2).flip(3, "", "/2");
+    if (both) job.machine(3).flip(3, "", "/2 copy");
+    EXPECT_EQ(job.start(keys, 4, 1, 4).from, both ? 2 : 3);
+    EXPECT_EQ(job.start(keys, 4, 1, 6).digest, wanted);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -13,7 +14,7 @@
 namespace lockstep::state_memory_test {
 namespace {
 
-Descriptor again(const StateMemory& memory) { return Descriptor(::dup(memory.file().number())); }
+Descriptor again(const StateMemory& memory) { return memory.read_only(); }
 
 std::vector<StateEntry> entries(float value) {
   std::vector<StateEntry> out;
@@ -114,7 +115,7 @@ TEST(StateMemory, IsCountedOnceByItsWriter) {
 TEST(StateMemory, WhatIsNoneIsRefused) {
   const auto refused = [](const Descriptor& file) {
     try {
-      StateMemory memory(Descriptor(::dup(file.number())));
+      StateMemory memory{file};
     } catch (const Error& e) {
       return e.code() == ExitCode::kBadData;
     }
@@ -140,6 +141,66 @@ TEST(StateMemory, WhatIsNoneIsRefused) {
     ASSERT_EQ(::pwrite(memory.file().number(), &before, 8, at), 8);
   }
   expect_values(StateMemory(again(memory)), 1, 1);
+}
+
+// Every byte that means something, one bit at a time: no state is taken for what was written.
+TEST(StateMemory, OneBitThatChangedIsFound) {
+  StateMemory::Content few = content();
+  few.slices.pop_back();
+  std::vector<StateEntry> values = entries(1);
+  values.pop_back();
+  CheckpointInfo about = info(8);
+  about.vocabulary = "v";
+  few.text_room = StateMemory::text_room_of(about);
+  StateMemory memory(few, 2);
+  memory.write(values, about);
+  ASSERT_TRUE(memory.damaged(8).empty());
+  const auto flip = [&](int64_t at, int bit) {
+    unsigned char byte = 0;
+    ASSERT_EQ(::pread(memory.file().number(), &byte, 1, at), 1);
+    byte = static_cast<unsigned char>(byte ^ (1 << bit));
+    ASSERT_EQ(::pwrite(memory.file().number(), &byte, 1, at), 1);
+  };
+  const int64_t page = 4096, place = 2 * page, texts = place + page, numbers = texts + few.text_room;
+  std::vector<int64_t> bytes;
+  for (int64_t at = 0; at < 72 + 16; ++at) bytes.push_back(at);  // the header, with its hash and the step
+  for (int64_t at = page; at < page + 40; ++at) bytes.push_back(at);
+  for (int64_t at = place; at < place + 48; ++at) bytes.push_back(at);
+  for (int64_t at = texts; at < texts + 300; at += 7) bytes.push_back(at);
+  for (int64_t at = numbers; at < numbers + 60; ++at) bytes.push_back(at);
+  for (const int64_t at : bytes) {
+    const int bit = static_cast<int>(at % 8);
+    flip(at, bit);
+    bool found = false;
+    try {
+      const StateMemory read(again(memory));
+      const std::vector<int64_t> steps = read.steps();
+      found = steps.empty();
+      for (int64_t step : steps) {
+        const std::vector<size_t> bad = read.damaged(step);
+        found = at >= numbers ? bad == std::vector<size_t>{0} : bad.size() == 2;
+      }
+    } catch (const Error& e) {
+      found = e.code() == ExitCode::kBadData;
+    }
+    EXPECT_TRUE(found) << "byte " << at << ", bit " << bit;
+    flip(at, bit);
+  }
+  EXPECT_TRUE(memory.damaged(8).empty());
+}
+
+TEST(StateMemory, IsOpenedByThisUserAloneAndKeepsItsSize) {
+  StateMemory memory(content(), 2);
+  memory.write(entries(1), info(1));
+  struct stat about {};
+  ASSERT_EQ(::fstat(memory.file().number(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0600u);
+  EXPECT_NE(::ftruncate(memory.file().number(), 4096), 0);
+  EXPECT_NE(::ftruncate(memory.file().number(), about.st_size + 4096), 0);
+  const Descriptor given = memory.read_only();
+  EXPECT_NE(::pwrite(given.number(), "x", 1, 0), 1);
+  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, given.number(), 0), MAP_FAILED);
+  expect_values(StateMemory(given), 1, 1);
 }
 
 TEST(StateMemory, MoreThanThereIsIsRefused) {
