@@ -36,7 +36,7 @@ std::string folder_of(const std::string& path) {
 void refuse_existing(const std::string& path) {
   std::error_code ignored;
   require(!fs::exists(fs::symlink_status(path, ignored)), ExitCode::kOutputLocked, path,
-          ": is already there; remove it or choose another name (data import and predict: or give --force)");
+          ": is already there; remove it, choose another name or give --force, where the command has that");
 }
 
 [[noreturn]] void fail_to_make(const std::string& path, int error) {
@@ -69,6 +69,9 @@ void PendingFile::check_place(const std::string& path, bool replace) {
   require(fs::is_directory(folder_of(path), ignored), ExitCode::kOutputLocked, path, ": its folder ", folder_of(path),
           " is not there; make it first");
   require(!fs::is_directory(path, ignored), ExitCode::kOutputLocked, path, ": is a folder; give a file name");
+  const fs::file_status there = fs::symlink_status(path, ignored);
+  require(!fs::exists(there) || fs::is_regular_file(there) || fs::is_symlink(there), ExitCode::kOutputLocked, path,
+          ": is a device, pipe or socket, and this output is a file; give a file name");
   if (!replace) refuse_existing(path);
 }
 

@@ -37,6 +37,32 @@ void replace_file(const std::string& path, std::string_view text) {
   sync_and_rename(made.path, path);
 }
 
+namespace {
+
+bool is_written_into(const std::string& path) {
+  struct stat about = {};
+  return path.starts_with("/dev/") || path.starts_with("/proc/") ||
+         (::stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode));
+}
+
+}  // namespace
+
+void check_output(const std::string& path, bool replace) {
+  if (!is_written_into(path)) PendingFile::check_place(path, replace);
+}
+
+void write_output(const std::string& path, std::string_view text, bool replace) {
+  if (is_written_into(path)) {
+    const Descriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY));
+    if (!file || !write_all(file, text)) fail_write(path, errno);
+    return;
+  }
+  PendingFile pending(path, replace);
+  const Descriptor file(::open(pending.temporary().c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!file || !write_all(file, text)) fail_write(path, errno);
+  pending.commit();
+}
+
 void sync_and_rename(const std::string& temporary, const std::string& path) {
   int fd = ::open(temporary.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
   int failed = fd < 0 || ::fsync(fd) != 0 ? errno : 0;

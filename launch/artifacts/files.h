@@ -16,6 +16,11 @@ class WritePace;  // core/io/write_pace.h
 // or the new one, also after a crash. Throws ExitCode::kStorage (disk full, I/O) or kOutputLocked (not writable).
 void replace_file(const std::string& path, std::string_view text);
 
+// An output that the user named. Devices, pipes and names in /dev and /proc are written into. A file, or a link, that
+// is there is replaced only where `replace`, and never in part. Throws kOutputLocked, kStorage.
+void write_output(const std::string& path, std::string_view text, bool replace);
+void check_output(const std::string& path, bool replace);  // throws as write_output would, before there is a text
+
 // The second half of replace_file, for a temporary file that the caller has written.
 void sync_and_rename(const std::string& temporary, const std::string& path);
 

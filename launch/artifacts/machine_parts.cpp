@@ -11,6 +11,7 @@
 #include "core/io/pending_file.h"
 #include "core/state/checkpoint_part.h"
 #include "core/state/manifest.h"
+#include "launch/artifacts/checkpoint_mirror.h"
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/artifacts/run_dir.h"
@@ -259,19 +260,85 @@ std::optional<Checkpoint> newest_of_machines(Communicator& comm, const std::stri
                                       : str(run_dir, ": none of its ", whole.size(), " checkpoints is whole"));
 }
 
+namespace {
+
+// The checkpoints of a directory, with their files open, so that they can be read whatever becomes of their names.
+struct OpenParts {
+  std::vector<FoundParts> found;
+  std::vector<std::string> manifests;                        // of each of `found`
+  std::vector<std::vector<std::optional<InputFile>>> files;  // of each, by part: what is whole
+};
+
+// The file of a part, compared with its hashes. Throws kMissingInput where there is none, kBadData.
+InputFile open_part(const Checkpoint& c, int64_t part) {
+  const std::string path = part_path(c.dir, part, c.files);
+  InputFile file(path);
+  std::error_code error;
+  require(!fs::is_symlink(path, error), ExitCode::kBadData, path, ": is a link, not a regular file");
+  Checkpoint alone = c;
+  std::erase_if(alone.slices, [&](const StoredSlice& s) { return s.part != part; });
+  verify_checkpoint(alone);
+  return file;
+}
+
+// Adds the checkpoint; returns false where its run has retired it meanwhile.
+bool add_parts(const std::string& path, OpenParts& out) {
+  constexpr int64_t kMost = int64_t(1) << 30;
+  try {
+    const std::string manifest = InputFile(str(path, "/", kManifest)).text(kMost);
+    const Checkpoint c = hold_checkpoint(path);
+    FoundParts found{step_of_checkpoint(path), hash128(manifest.data(), manifest.size()), {}};
+    std::vector<std::optional<InputFile>> files;
+    for (int64_t part = 0; part < c.files; ++part) {
+      files.emplace_back();
+      try {
+        files.back().emplace(open_part(c, part));
+      } catch (const Error& e) {
+        if (was_retired(path)) return false;
+        if (e.code() != ExitCode::kBadData && e.code() != ExitCode::kMissingInput) throw;
+        if (e.code() == ExitCode::kBadData) log_warning(str("passing over a part: ", e.what()));
+      }
+      found.there.push_back(files.back().has_value());
+    }
+    out.found.push_back(std::move(found));
+    out.manifests.push_back(manifest);
+    out.files.push_back(std::move(files));
+  } catch (const Error& e) {
+    if (was_retired(path)) return false;
+    log_warning(str("passing over a checkpoint: ", e.what()));
+  }
+  return true;
+}
+
+OpenParts open_parts(const std::string& run_dir) {
+  for (int round = 0;; ++round) {
+    OpenParts out;
+    bool retired = false;
+    for (const std::string& path : list_checkpoints(run_dir)) retired |= !add_parts(path, out);
+    if (!out.found.empty() || !retired || round == kMostRetired) return out;
+  }
+}
+
+}  // namespace
+
 void collect_checkpoints(const std::string& run_dir, const std::vector<std::string>& others) {
   std::vector<std::string> dirs{run_dir};
   dirs.insert(dirs.end(), others.begin(), others.end());
+  std::vector<OpenParts> open;
   std::vector<std::vector<FoundParts>> found;
   for (const std::string& dir : dirs) {
     std::error_code error;
     require(dir == run_dir || fs::is_directory(dir, error), ExitCode::kMissingInput, dir,
             ": there is no such directory");
-    found.push_back(find_parts(dir));
+    open.push_back(open_parts(dir));
+    found.push_back(open.back().found);
   }
   const auto whole = whole_together(found, std::numeric_limits<int64_t>::max());
   require(!whole.empty(), ExitCode::kBadData, "these directories have no checkpoint whole together",
           newest_lacks(found));
+  const auto number_in = [&](size_t dir, const SpreadCheckpoint& c) {
+    return static_cast<size_t>(found_of(found[dir], c) - found[dir].data());
+  };
   for (const SpreadCheckpoint& c : whole) {
     const bool has_folder = has_manifest(found[0], c);
     const std::string final = folder_of(run_dir, c.step),
@@ -281,16 +348,17 @@ void collect_checkpoints(const std::string& run_dir, const std::vector<std::stri
     for (int64_t p = 0; p < parts; ++p) {
       const auto part = static_cast<size_t>(p);
       if (has_part(found[0], c, part)) continue;
-      const InputFile from(part_path(folder_of(dirs[c.holder[part]], c.step), p, parts));
+      const size_t holder = c.holder[part];
       const std::string name = part_path(has_folder ? final : pending, p, parts);
       const std::string path = has_folder ? brought_name(run_dir) : name;
-      copy_to_new(from, path);
+      copy_to_new(*open[holder].files[number_in(holder, c)][part], path);
       if (has_folder) sync_and_rename(path, name);
     }
     if (has_folder) continue;
-    copy_to_new(InputFile(str(folder_of(dirs[c.holder[0]], c.step), "/", kManifest)), str(pending, "/", kManifest));
+    replace_file(str(pending, "/", kManifest), open[c.holder[0]].manifests[number_in(c.holder[0], c)]);
     put_in_place(pending, final);
   }
+  for (const std::string& from : others) bring_back_records(from, run_dir);
 }
 
 void collect_checkpoints(Communicator& comm, const std::string& run_dir) {

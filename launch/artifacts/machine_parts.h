@@ -41,8 +41,10 @@ bool has_part(const std::vector<FoundParts>& found, const SpreadCheckpoint& c, s
 // The newest checkpoint up to that step that is whole, whose files then lie on every machine. Throws as newest_whole
 // does (open_whole.h), kStorage where a machine cannot write what it lacks. Collective.
 std::optional<Checkpoint> newest_of_machines(Communicator& comm, const std::string& run_dir, int64_t at_most);
-// `run_dir` gets what it lacks of the checkpoints that it and the others together have whole. Throws kBadData where
-// there is none, naming what the newest lacks.
+// `run_dir` gets what it lacks of the checkpoints that it and the others together have whole, and the records of the
+// run (configuration, metrics, log) from the directory that has the most of them. Parts are compared with their hashes:
+// one that is damaged counts as absent and is replaced, and so does a link, whose target may be anything. What its run
+// retires meanwhile is passed over. Throws kBadData where there is none, naming what the newest lacks.
 void collect_checkpoints(const std::string& run_dir, const std::vector<std::string>& others);
 // Rank 0's machine gets what it lacks of all checkpoints that are whole. Collective.
 void collect_checkpoints(Communicator& comm, const std::string& run_dir);

@@ -6,11 +6,11 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
-#include <fstream>
 #include <sstream>
 
 #include "core/base/error.h"
 #include "core/base/host.h"
+#include "core/base/plain_file.h"
 
 namespace lockstep {
 namespace {
@@ -100,8 +100,13 @@ std::vector<Host> parse_hosts(std::string_view text) {
 }
 
 std::vector<Host> read_hostfile(const std::string& path) {
-  std::ifstream file(path);
-  require(file.good(), ExitCode::kMissingInput, "the hostfile ", path, " cannot be read");
+  constexpr int64_t kMost = 16 << 20;  // bytes
+  std::istringstream file;
+  try {
+    file.str(InputFile(path).text(kMost));
+  } catch (const Error& e) {
+    throw e.with_message(str("the hostfile ", path, " cannot be read: ", e.what()));
+  }
   std::vector<Host> out;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {

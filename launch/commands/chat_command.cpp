@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <iostream>
+#include <set>
 
 #include "core/base/host.h"
 #include "core/base/log.h"
@@ -91,10 +92,12 @@ class Chat {
     messages_.push_back({"assistant", answer});
   }
 
-  void save(const std::string& path) const {
+  // In place of what this conversation was saved to before, and of nothing else.
+  void save(const std::string& path) {
     std::vector<JsonObject> all;
     for (const ChatMessage& m : messages_) all.push_back(m.members);
-    replace_file(path, json_line({{"messages", json_array(all)}}) + "\n");
+    write_output(path, json_line({{"messages", json_array(all)}}) + "\n", saved_.contains(path));
+    saved_.insert(path);
     log_info(str("saved ", messages_.size(), " messages to ", path));
   }
 
@@ -122,7 +125,8 @@ class Chat {
   const int64_t context_;
   Decoder decoder_;
   std::vector<ChatMessage> messages_;
-  size_t first_sent_ = 0;  // of messages_, the first that the model sees, but for the system's
+  size_t first_sent_ = 0;        // of messages_, the first that the model sees, but for the system's
+  std::set<std::string> saved_;  // names of files
 };
 
 // A message, or a command; false at the end of input.

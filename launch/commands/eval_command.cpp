@@ -121,7 +121,7 @@ std::vector<Command> eval_forms() {
   return {
       {"eval",
        "eval RUN [key.path=value ...] [--on PART] [--best | --at STEP] [--ranks N] [--ema] [--confusion FILE] "
-       "[--task FILE.yaml,... [--to FILE.jsonl] [--force]]",
+       "[--task FILE.yaml,... [--to FILE.jsonl]] [--force]",
        "Measures the loss of RUN, a run directory (its newest checkpoint) or a checkpoint, and prints "
        "it as one JSON object.\n"
        "The configuration is the run's; key.path=value overrides a key, such as data.path, or "
@@ -146,7 +146,7 @@ std::vector<Command> eval_forms() {
              "FILE.yaml,...", ""},
             {"to", "of --task: a line of JSON for each document; one that was cut short goes on from there",
              "FILE.jsonl", ""},
-            {"force", "of --to: replace an existing file"},
+            {"force", "of --confusion and --to: replace an existing file"},
             {"ema", "with the averages of the parameters (optim.ema)"},
             {"json", "no effect: the result is always one JSON object"}}),
        1}};
@@ -156,8 +156,11 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   Arguments arguments = parse_arguments(eval_forms(), given);
   if (arguments.help) return 0;
   if (!arguments.text("task").empty()) return eval_tasks(app, arguments);
-  require(arguments.text("to").empty() && !arguments.has("force"), ExitCode::kUsage,
-          "lockstep eval: --to and --force are for --task");
+  require(arguments.text("to").empty(), ExitCode::kUsage, "lockstep eval: --to is for --task");
+  const std::string confusion = arguments.text("confusion");
+  require(!confusion.empty() || !arguments.has("force"), ExitCode::kUsage,
+          "lockstep eval: --force is for --confusion and --task");
+  if (!confusion.empty()) check_output(confusion, arguments.has("force"));
   const std::string run = chosen_checkpoint(arguments);
   // The configuration is needed before the ranks start; then the ranks verify the checkpoint together.
   const Checkpoint newest = open_newest(run, false);
@@ -166,7 +169,6 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
     settings->data.like = data_to_fit(app, newest, *settings);
   const std::string on = measured_part(arguments, newest, *settings);
   settings->data.measured = part_of(on);
-  const std::string confusion = arguments.text("confusion");
   const bool pictured = is_confusion_picture(confusion);
   settings->train.eval_ema = false;  // what is loaded is measured
   settings->train.eval_samples = 0;  // on all of the part
@@ -218,7 +220,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
     fail_together(comm, [&] {
       if (comm.rank() != 0 || confusion.empty()) return;
       const auto names = data.like_this ? data.like_this->schema.class_names : std::vector<std::string>{};
-      write_confusion(confusion, e.confusion, names);
+      write_confusion(confusion, e.confusion, names, arguments.has("force"));
       if (pictured) log_info(str(confusion, ": ", confusion_legend(e.confusion, names)));
     });
   });

@@ -20,6 +20,7 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kDefaultPage = "report.html";
 constexpr size_t kMostRunsOfPage = 64;        // with curves
 constexpr size_t kMostPageBytes = 4'500'000;  // of a page without attachments
 constexpr int64_t kMostAttached = 2'000'000;  // bytes of a file
@@ -166,7 +167,7 @@ std::string fitted_page(const PageContent& content, std::vector<std::string>& le
 }
 
 // Every line of every run's metrics: a column for each key, in the order in which they come.
-int64_t write_csv(const std::vector<std::string>& dirs, const std::string& path) {
+int64_t write_csv(const std::vector<std::string>& dirs, const std::string& path, bool replace) {
   std::vector<std::string> keys{"step"};
   std::set<std::string> known{"step"};
   const auto lines = [&](const std::string& dir, const std::function<void(const JsonObject&)>& use) {
@@ -196,7 +197,7 @@ int64_t write_csv(const std::vector<std::string>& dirs, const std::string& path)
     });
   require(count > 0, ExitCode::kMissingInput, dirs[0],
           dirs.size() > 1 ? " and the others hold no step yet" : ": holds no step yet");
-  replace_file(path, text);
+  write_output(path, text, replace);
   return count;
 }
 
@@ -205,13 +206,14 @@ int64_t write_csv(const std::vector<std::string>& dirs, const std::string& path)
 std::vector<Command> report_forms() {
   return {
       {"report",
-       "report RUN... [-o FILE.html] [--attach FILE ...] [--csv FILE]",
+       "report RUN... [-o FILE.html] [--attach FILE ...] [--csv FILE] [--force]",
        "Writes one page (HTML, which needs no network) that shows runs side by side: curves of every metric, where\n"
        "the time and the memory went, the ranks, attempts, checkpoints and warnings, what differs between the\n"
        "configurations, and the model. Also of runs that go on. RUN may be the directory of a sweep: its points\n"
        "are shown, the best first. Long curves are thinned; the least and the greatest values stay.",
-       {{"output,o", "the page's file", "FILE", "report.html"},
+       {{"output,o", "the page's file", "FILE", kDefaultPage},
         {"csv", "in place of a page: every line of the metrics as a table, CSV", "FILE", ""},
+        {"force", "replace an existing file; the page's default name is replaced without"},
         {"attach", "also show this file: PNG, JPEG, CSV (a confusion matrix) or text", "FILE", "", true}},
        1}};
 }
@@ -237,7 +239,7 @@ int report_command(const App&, const std::vector<std::string>& given) {
     require(!content.runs.empty(), ExitCode::kMissingInput, a.positional[0],
             ": no point of this sweep has metrics yet");
     for (const std::string& dir : content.runs) read_run_status(dir, 1);  // refuses what is no directory
-    print_out(str("wrote ", csv, ", ", write_csv(content.runs, csv), " steps\n"));
+    print_out(str("wrote ", csv, ", ", write_csv(content.runs, csv, a.has("force")), " steps\n"));
     return 0;
   }
   std::string more;
@@ -249,9 +251,13 @@ int report_command(const App&, const std::vector<std::string>& given) {
   for (std::string path; std::getline(attached, path);) content.attached.push_back(attachment(path));
   std::vector<std::string> left_out;
   const std::string text = fitted_page(content, left_out);
-  replace_file(a.text("output"), text);
+  const std::string output = a.text("output");
+  // Its default name is this command's own, but whoever made a link or a device of that name meant something by it.
+  const bool own = output == kDefaultPage && std::filesystem::is_regular_file(std::filesystem::symlink_status(output));
+  if (own) log_info(str("replacing ", output));
+  write_output(output, text, own || a.has("force"));
   for (const std::string& l : left_out) print_out(str("left out: ", l, "\n"));
-  print_out(str("wrote ", a.text("output"), ", ", content.runs.size() - left_out.size(),
+  print_out(str("wrote ", output, ", ", content.runs.size() - left_out.size(),
                 content.runs.size() - left_out.size() == 1 ? " run, " : " runs, ", text.size(), " bytes", more, "\n"));
   return 0;
 }

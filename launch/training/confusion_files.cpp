@@ -81,10 +81,12 @@ std::string confusion_legend(const Confusion& confusion, const std::vector<std::
   return out;
 }
 
-void write_confusion(const std::string& path, const Confusion& confusion, const std::vector<std::string>& class_names) {
+void write_confusion(const std::string& path, const Confusion& confusion, const std::vector<std::string>& class_names,
+                     bool replace) {
   require(!confusion.counts.empty(), ExitCode::kConfig, "--confusion: no label of this data was predicted as a class");
-  replace_file(path,
-               is_confusion_picture(path) ? encode_png(confusion_picture(confusion)) : csv_of(confusion, class_names));
+  write_output(path,
+               is_confusion_picture(path) ? encode_png(confusion_picture(confusion)) : csv_of(confusion, class_names),
+               replace);
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include "core/base/partition.h"
 #include "core/device/backend.h"
 #include "launch/training/memory_recovery.h"
+#include "launch/training/reference.h"
 #include "launch/training/trial_pass.h"
 #include "launch/world/memory_report.h"
 #include "sharding/tree.h"
@@ -141,7 +142,8 @@ std::vector<Metric> try_build(const Settings& settings, const Datasets& data, in
   const WithStream with(stream);
   const auto comm = make_plan_communicator(0, ranks);
   const Trainer trainer(settings, data, *comm);
-  try_pass(settings, data.train->spec());
+  const Reference reference(data);  // as in a trainer, tasks of preferences read its values, too
+  try_pass(settings, reference.data().train->spec());
   return trainer.placed().metrics();
 }
 

@@ -71,7 +71,7 @@ TEST(ConfusionPicture, ItsLegendNamesTheOrder) {
 TEST(ConfusionTable, HasTheNamesOfTheClassesThatHaveOne) {
   const test::TemporaryFolder folder;
   const auto table = [&](const std::vector<std::string>& names) {
-    write_confusion(folder / "c.csv", example(), names);
+    write_confusion(folder / "c.csv", example(), names, true);
     std::ifstream file(folder / "c.csv");
     return std::string(std::istreambuf_iterator<char>(file), {});
   };

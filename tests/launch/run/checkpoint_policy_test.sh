@@ -130,7 +130,7 @@ cp out one
 cp confusion.csv confusion1.csv
 same "the confusion matrix: a row for each label" "label,0,1,2,3 4" "$(head -n 1 confusion.csv) $(tail -n +2 confusion.csv | wc -l)"
 same "all samples are in it" "$(field samples <out)" "$(tail -n +2 confusion.csv | awk -F , '{ for (i = 2; i <= NF; i++) n += $i } END { print n }')"
-succeeds "metrics by name, 3 ranks" lockstep eval best1 train.metrics='[f1, auc, recall_of_classes]' --confusion confusion.csv --ranks 3
+succeeds "metrics by name, 3 ranks" lockstep eval best1 train.metrics='[f1, auc, recall_of_classes]' --confusion confusion.csv --force --ranks 3
 expect "the same line" cmp one out
 expect "the same matrix" cmp confusion1.csv confusion.csv
 refuses "no such metric" 78 "override.*: train.metrics: there is no metric 'f2' here; there are accuracy, balanced_accuracy" lockstep eval best1 train.metrics='[f2]'

@@ -159,7 +159,7 @@ succeeds "its confusion matrix as CSV" lockstep eval table --confusion matrix.cs
 same "the picture has a square for each cell" "$((25 * $(head -n 1 matrix.csv | tr -cd , | wc -c) + 1)) $((25 * ($(wc -l <matrix.csv) - 1) + 1))" \
   "$(head -c 24 matrix.png | tail -c +17 | od -An -tu1 | awk '{ print $3 * 256 + $4, $7 * 256 + $8 }')"
 cp matrix.png one.png
-succeeds "its confusion matrix as a picture, 3 ranks" lockstep eval table --confusion matrix.png --ranks 3
+succeeds "its confusion matrix as a picture, 3 ranks" lockstep eval table --confusion matrix.png --force --ranks 3
 expect "the same picture on 3 ranks" cmp -s matrix.png one.png
 expect "accuracy" awk -v found="$(field accuracy <out)" 'BEGIN { exit !(found > 0.9) }'
 expect "balanced accuracy" awk -v found="$(field balanced_accuracy <out)" 'BEGIN { exit !(found > 0.9) }'

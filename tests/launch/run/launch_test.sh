@@ -140,6 +140,7 @@ refuses "no such command" 64 "launch: 'trian' is not a command" launch -n 2 -- t
 refuses "--ranks beside -n" 64 'launch: -n says how many ranks' launch -n 2 -- train text.yaml --ranks 2
 refuses "a bad key" 78 'override 1 \(modle.name=gpt\)' launch -n 2 -- train text.yaml modle.name=gpt
 refuses "a bad hostfile" 66 'the hostfile nowhere cannot be read' launch --hostfile nowhere -- train text.yaml
+refuses "a device as the hostfile" 65 'the hostfile /dev/zero cannot be read: /dev/zero: is not a file' timeout 60 "$binary" launch --hostfile /dev/zero -- train text.yaml
 refuses "hosts twice" 64 'launch: --hosts and --hostfile' launch --hosts a --hostfile b -- train text.yaml
 refuses "too many ranks" 64 'launch: 3 ranks, but localhost:2 take 2' launch -n 3 --hosts localhost:2 -- train text.yaml
 refuses "no mpirun" 66 'cannot run nowhere' "$binary" launch --mpirun nowhere -- train text.yaml

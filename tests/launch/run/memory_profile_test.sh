@@ -28,7 +28,7 @@ run lockstep train text.yaml train.steps=6 run.dir=half profile.memory=true --un
 same "half" 75 "$code"
 succeeds "the rest" lockstep train text.yaml train.steps=6 run.dir=half profile.memory=true --resume
 same "each step once" "$(peaks half | cut -d, -f1 | sort -u | wc -l)" "$(peaks half | wc -l)"
-succeeds "the page" lockstep report with -o page.html
+succeeds "the page" lockstep report with --force -o page.html
 expect "the page has the peak" grep -q '"shares":\[{"use":"' page.html
 succeeds "a plan" lockstep plan text.yaml --ranks 2
 expect "the plan explains its peak" grep -qE '^  parameters: in the backward pass.*activations [0-9]+%.*gathered [0-9]+%' out

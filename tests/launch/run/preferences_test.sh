@@ -146,6 +146,12 @@ for task in "dpo 0.693147" "ipo 0.25"; do
 done
 stays 0.693147 "files in their order" task.name=dpo '~data.path' 'data.sources=[{path: set_few.h5}, {path: set_more.h5}]' data.validation=0 data.shuffle=false data.buckets=2
 
+# Other commands build the task, too, before a model is there.
+for task in dpo ipo orpo; do
+  succeeds "a sweep of $task" lockstep sweep tune.yaml task.name=$task optim.lr=0.001,0.002 train.steps=1 --dir sweep_$task
+  same "a sweep of $task: its points" 2 "$(grep -cE '^00[01],' sweep_$task/sweep.csv)"
+done
+
 # Bad input.
 refuses "other packing" 78 ".*gpt does not fit the data: it reads 'answers'.*; set data.packing: pairs" lockstep train tune.yaml run.dir=no data.packing=pad
 refuses "windows" 78 '.*the data holds pairs.*set data.packing to pairs' lockstep train tune.yaml run.dir=no data.packing=windows

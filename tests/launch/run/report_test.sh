@@ -10,7 +10,7 @@ has() { expect "$1" grep -qE -- "$2" <(data_of page.html); } # what regexp
 
 succeeds "a run" lockstep train text.yaml train.steps=6 train.eval_every=3 checkpoint.every=3 run.dir=a
 succeeds "another on two ranks" lockstep train text.yaml train.steps=6 optim.lr=0.0123 run.dir=b --ranks 2
-succeeds "a page" lockstep report a b -o page.html
+succeeds "a page" lockstep report a b --force -o page.html
 expect "it says what it wrote" grep -qE '^wrote page.html, 2 runs, [0-9]+ bytes$' out
 expect "one data element" test "$(data_of page.html | wc -l)" -eq 1
 has "curves" '"val_loss":\{"n":2,"m":[0-9.]+,"s":\[3,3\],"v":\['
@@ -24,12 +24,12 @@ expect "nothing from a network" test "$(grep -cE 'src=.?http|href=.?http|@import
 
 # A resumed run: its attempts and goodput.
 succeeds "resume" lockstep train text.yaml train.steps=9 checkpoint.every=3 run.dir=a --resume resume.allow=[schedule.steps]
-succeeds "its page" lockstep report a -o page.html
+succeeds "its page" lockstep report a --force -o page.html
 has "two attempts" '"attempts":\[\{"begun":[0-9.]+,"step":0,"ranks":1\},\{"begun":[0-9.]+,"step":6,"ranks":1\}\]'
 
 # A sweep: its points, the best first.
 succeeds "a sweep" lockstep sweep text.yaml optim.lr=0.01,0.001 train.steps=3 --dir sweep
-succeeds "its page" lockstep report sweep -o page.html
+succeeds "its page" lockstep report sweep --force -o page.html
 has "its keys" '"sweep":\{"dir":"sweep","keys":\["optim.lr"\]'
 has "its points' curves" '"dir":"sweep/001"'
 
@@ -37,7 +37,7 @@ has "its points' curves" '"dir":"sweep/001"'
 printf 'label,a,b\na,3,1\nb,0,"4,5"\n' >confusion.csv
 printf 'To be </script><script>alert(1)</script>' >sample.txt
 printf '\x89PNG\r\n\x1a\nrest' >image.png
-succeeds "files beside" lockstep report a --attach confusion.csv --attach sample.txt --attach image.png -o page.html
+succeeds "files beside" lockstep report a --attach confusion.csv --attach sample.txt --attach image.png --force -o page.html
 has "a table" '"rows":\[\["label","a","b"\],\["a","3","1"\],\["b","0","4,5"\]\]'
 has "an image" '"image":"data:image/png;base64,iVBORw0KGgpyZXN0"'
 refuses "a file that is not there" 66 '--attach nothing.txt: there is no such file' lockstep report a --attach nothing.txt
@@ -47,7 +47,7 @@ hostile='</script><img src=x onerror=alert(1)>'
 mkdir -p "$(dirname "x$hostile")" && cp -r a "x$hostile"
 printf '{"step":10,"loss":1,"<script>alert(2)</script>":3}\n' >>"x$hostile/metrics.jsonl"
 printf '{"exit_code":70,"rank":0,"step":3,"message":"</script><b>LOCKSTEP_SCRIPT"}\n' >"x$hostile/failure.json"
-succeeds "hostile texts" lockstep report "x$hostile" -o page.html
+succeeds "hostile texts" lockstep report "x$hostile" --force -o page.html
 expect "two script elements, as before" test "$(grep -o '<script' page.html | wc -l)" -eq 2
 expect "both are closed once" test "$(grep -o '</script' page.html | wc -l)" -eq 2
 has "the key is data" '\\u003cscript>alert\(2\)'
@@ -57,12 +57,12 @@ cp -r a damaged
 printf 'nonsense\n{"step":2,"loss":1}\n{"step":12,"loss":null,"lr":1e999}\n{"step":13' >>damaged/metrics.jsonl
 printf 'x: [' >damaged/config.yaml
 printf '{' >damaged/about.json
-succeeds "a damaged run" lockstep report damaged b -o page.html
+succeeds "a damaged run" lockstep report damaged b --force -o page.html
 has "damaged lines" 'damaged/metrics.jsonl: [34] lines are no metrics or not in order; they are left out'
 has "a damaged configuration" 'damaged/config.yaml:1: '
 has "damaged about.json" 'damaged/about.json: is no JSON object'
 mkdir unfinished && cp a/config.yaml unfinished/
-succeeds "a run without a step" lockstep report unfinished -o page.html
+succeeds "a run without a step" lockstep report unfinished --force -o page.html
 has "says so" 'unfinished/metrics.jsonl: holds no step yet'
 for kind in fifo zero; do
   rm -rf odd && cp -r a odd && rm odd/metrics.jsonl
@@ -73,14 +73,43 @@ for kind in fifo zero; do
   refuses "$kind as metrics" 65 'odd/metrics.jsonl: is not a file' timeout 120 "$binary" report odd
 done
 rm -rf odd && cp -r a odd && rm odd/attempts.jsonl odd/log.txt && mkfifo odd/attempts.jsonl && ln -s /dev/zero odd/log.txt
-succeeds "other files that are none" timeout 120 "$binary" report odd -o page.html
+succeeds "other files that are none" timeout 120 "$binary" report odd --force -o page.html
 has "each is named" 'odd/attempts.jsonl: is not a file.*odd/log.txt: is not a file|odd/log.txt: is not a file.*odd/attempts.jsonl: is not a file'
 mkdir empty
 refuses "an empty directory" 66 'empty: this directory holds no run' lockstep report empty
 refuses "none" 66 'none: there is no such run directory' lockstep report none
-succeeds "an empty one beside a run" lockstep report a empty -o page.html
+succeeds "an empty one beside a run" lockstep report a empty --force -o page.html
 expect "is named" grep -q '^left out: empty: this directory holds no run' out
 refuses "an output that cannot be written" 73 'cannot write|.*no/page.html' lockstep report a -o no/page.html
+
+# What an output replaces: nothing that was not asked for.
+echo precious >real && ln -s real link
+for form in "report a -o" "report a --csv"; do
+  # shellcheck disable=SC2086  # words
+  {
+    refuses "$form: a file" 73 'real: is already there' lockstep $form real
+    refuses "$form: a link" 73 'link: is already there' lockstep $form link
+    same "$form: what was there" "precious link" "$(cat real) $(basename "$(find link -type l)")"
+    succeeds "$form: a pipe's name" bash -c "'$binary' $form /dev/stdout | cat >piped"
+    expect "$form: is written into" test "$(wc -c <piped)" -gt 100
+    succeeds "$form: --force" lockstep $form link --force
+    expect "$form: --force replaces the link, not what it points to" test "$(cat real)" = precious -a -f link -a ! -L link
+    rm link && ln -s real link
+  }
+done
+mkfifo pipe
+cat pipe >piped &
+succeeds "a pipe" lockstep report a --csv pipe
+wait $!
+expect "a pipe is written into" bash -c '[ -p pipe ] && grep -q ^run,step piped'
+if mknod null c 1 3 2>/dev/null && { : >null; } 2>/dev/null; then
+  succeeds "a device" lockstep report a -o null
+  expect "a device stays one" test -c null
+  refuses "a device for what is no text" 73 'null: is a device, pipe or socket' lockstep data import csv confusion.csv null --label a --force
+fi
+succeeds "the default name" lockstep report a
+succeeds "the default name, again" lockstep report a
+expect "the default name is replaced, and that is said" grep -q 'replacing report.html' err
 
 # Ten long runs are one page of less than 5 MB.
 awk 'BEGIN { srand(1); for (i = 1; i <= 20000; ++i) {
@@ -91,19 +120,19 @@ for i in 0 1 2 3 4 5 6 7 8 9; do
   mkdir "long$i" && ln long.jsonl "long$i/metrics.jsonl" && cp a/config.yaml a/about.json "long$i/"
   runs+=("long$i")
 done
-succeeds "ten long runs" lockstep report "${runs[@]}" -o page.html
+succeeds "ten long runs" lockstep report "${runs[@]}" --force -o page.html
 expect "less than 5 MB" test "$(stat -c %s page.html)" -lt 5000000
 expect "more than a tenth of it" test "$(stat -c %s page.html)" -gt 500000
 # Histograms of many steps and tensors: the first and the last step stay, and what is left out is named.
 succeeds "watched" lockstep train text.yaml train.steps=2 run.dir=spread train.watch='[wte]' train.watch_every=1
 for step in $(seq 20); do echo "{\"step\":$step,\"wte\":[[0,$step]]}"; done >spread/histograms.jsonl
-succeeds "its page" lockstep report spread -o page.html
+succeeds "its page" lockstep report spread --force -o page.html
 has "the first and the last step" '"histograms":\[\{"step":1,"wte":\[\[0,1\]\]\}.*\{"step":20,"wte":\[\[0,20\]\]\}\]'
 awk 'BEGIN { printf "{\"step\":1"; for (i = 0; i < 900; i++) { printf ",\"t%d\":[[0,1]", i; for (j = 1; j < 80; j++) printf ",[%d,%d]", j, j; printf "]" } print "}" }' >spread/histograms.jsonl
-succeeds "of 900 tensors" lockstep report spread -o page.html
+succeeds "of 900 tensors" lockstep report spread --force -o page.html
 expect "at most a megabyte" test "$(stat -c %s page.html)" -lt 1000000
 has "what is left out is named" 'histograms of [0-9]+ of 900 tensors are not on this page'
 printf '{"step":1,"wte":"no"}\nno line\n[1]\n' >spread/histograms.jsonl
 echo '{"modules":0,"peak":{"shares":3},"memory":"x","confusion":{"counts":"abc"}}' >spread/about.json
-succeeds "damaged ones" lockstep report spread one -o page.html
+succeeds "damaged ones" lockstep report spread one --force -o page.html
 exit "$failed"

@@ -25,13 +25,13 @@ expect "seconds" grep -qE '^lockstep_step_seconds\{run="a"\} 0?\.?[0-9.e-]+$' st
 expect "not running" grep -qx 'lockstep_up{run="a"} 0' status.prom
 expect "a name with odd characters" grep -qxF 'lockstep_step{run="x\"\\\n{y}"} 6' status.prom
 
-succeeds "CSV" lockstep report a b --csv metrics.csv
+succeeds "CSV" lockstep report a b --csv metrics.csv --force
 same "its lines" 13 "$(wc -l <metrics.csv)"
 expect "its head" grep -qE '^run,step,loss,lr,grad_norm,' <(head -1 metrics.csv)
 expect "lists in quotes" grep -qE ',"\[[0-9.]+,[0-9.]+\]",' metrics.csv
-succeeds "CSV of one" lockstep report a --csv metrics.csv
+succeeds "CSV of one" lockstep report a --csv metrics.csv --force
 expect "as many cells in each line" awk -F, 'NR == 1 { n = NF } NF != n { exit 1 }' metrics.csv
-refuses "CSV of nothing" 66 'none: there is no such run directory' lockstep report none --csv metrics.csv
+refuses "CSV of nothing" 66 'none: there is no such run directory' lockstep report none --csv metrics.csv --force
 
 if with_mpi && command -v curl >/dev/null; then
   "$binary" launch -n 2 --mpirun "$mpirun_program" --metrics-port 0 -- train text.yaml batch.micro=1 train.steps=100000000 run.dir=live checkpoint.every=0 >/dev/null 2>live.log &

@@ -38,7 +38,7 @@ printf 'train: {steps: 30}\nbatch: {global: 4, micro: 4}\nmodel: {name: mlp}\nop
 succeeds "a row that is far off" lockstep train table.yaml run.dir=jump
 expect "the log names it" grep -qE 'warning: step 26: the loss jumps to [0-9.]+, where it was [0-9.]+: a lower optim.lr' err
 same "once" 1 "$(grep -c 'the loss jumps' err)"
-succeeds "its page" lockstep report jump -o page.html
+succeeds "its page" lockstep report jump --force -o page.html
 expect "the page names it" grep -q 'loss jumps to .* after step 26, where it was' page.html
 refuses "a pattern without a match" 78 ".*train.watch: 'layers.*' matches no module and no parameter; the model has wte" \
   lockstep train text.yaml run.dir=odd train.watch='[layers.*]'
