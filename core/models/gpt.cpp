@@ -62,10 +62,9 @@ Tensor Gpt::features(const Tensor& tokens_BT, const AttentionScope& scope) {
 }
 
 double Gpt::flops() const {
-  int64_t n = 0;
-  for (const NamedParameter& p : parameters()) n += p.parameter->value.numel();
-  const auto blocks = static_cast<int64_t>(blocks_.size());
-  return static_cast<double>(context_) * 6 * static_cast<double>(n + blocks * wte_.weight().dim(1) * context_);
+  const int64_t head = wte_.weight().numel();
+  return decoder_flops(context_, multiplying_parameters(*this) + head, wte_.weight().dim(1),
+                       static_cast<double>(blocks_.size()) * visible_keys(context_));
 }
 
 Choice<ModelKind> gpt_choice() { return model_choice<Gpt, GptOptions>("gpt"); }

@@ -26,7 +26,6 @@ class Gpt : public TokenTransformer {
   using TokenTransformer::forward;
   // int32 -> [B, T, V]; after a cache [B, 1, V].
   Tensor forward(const Tensor& tokens_BT, const AttentionScope& scope) override;
-  // A token's 6 N + 6 L C T: six for each parameter, and causal attention (Chowdhery et al. 2022, appendix B, halved).
   double flops() const override;
 
  protected:

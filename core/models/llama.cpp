@@ -309,17 +309,10 @@ Tensor Llama::features(const Tensor& tokens_BT, const AttentionScope& scope) {
 }
 
 double Llama::flops() const {
-  int64_t n = head_ ? -wte_.weight().numel() : 0;
-  for (const NamedParameter& p : parameters()) n += p.parameter->value.numel();
-  const auto time = static_cast<double>(context_);
-  double keys = 0;  // that a token sees in all layers, on average
-  for (int64_t layer = 0; layer < options_.layers; ++layer) {
-    const auto limit = static_cast<double>(options_.window_of(layer));
-    const double window = limit > 0 ? std::min(limit, time) : time;
-    keys += window - window * window / (2 * time);
-  }
-  const auto features = static_cast<double>(options_.heads * options_.head_width);
-  return time * (6 * static_cast<double>(n) + 12 * features * keys);
+  const int64_t tied_head = head_ ? 0 : wte_.weight().numel();
+  double keys = 0;
+  for (int64_t layer = 0; layer < options_.layers; ++layer) keys += visible_keys(context_, options_.window_of(layer));
+  return decoder_flops(context_, multiplying_parameters(*this) + tied_head, options_.heads * options_.head_width, keys);
 }
 
 Choice<ModelKind> llama_choice() { return model_choice<Llama, LlamaOptions>("llama"); }

@@ -130,7 +130,6 @@ class Llama : public TokenTransformer {
   using TokenTransformer::forward;
   // int32 -> [B, T, V]; after a cache [B, 1, V].
   Tensor forward(const Tensor& tokens_BT, const AttentionScope& scope) override;
-  // Of a token six for each parameter that it is multiplied with, and attention to the keys that it sees.
   double flops() const override;
 
  protected:

@@ -1,7 +1,8 @@
 // How many tokens and positions a language model holds: as many as its data has, or more, as a model does that was
-// trained on other data before. Plain functions.
+// trained on other data before; and how many products a text takes.
 #pragma once
 
+#include <algorithm>
 #include <string_view>
 
 #include "core/base/field.h"
@@ -34,6 +35,28 @@ inline int64_t positions_of(int64_t option, int64_t context) {
   require(option == 0 || option >= context, ExitCode::kConfig, "model.positions: ", option, " are fewer than the ",
           context, " tokens of a sample; lower data.context");
   return option > 0 ? option : context;
+}
+
+// Keys that a token of a text of `time` tokens attends to under a causal mask, itself among them: the mean over its
+// positions. `window`: at most so many; 0: all.
+inline double visible_keys(int64_t time, int64_t window = 0) {
+  const auto limit = static_cast<double>(window > 0 ? std::min(window, time) : time);
+  return limit - limit * (limit - 1) / (2 * static_cast<double>(time));
+}
+
+// Elements of the matrices by which features are multiplied; tables whose rows are looked up are none of them.
+inline int64_t multiplying_parameters(const Module& model) {
+  int64_t out = 0;
+  for (const NamedParameter& p : model.parameters())
+    if (p.parameter->value.rank() >= 2 && !p.parameter->table) out += p.parameter->value.numel();
+  return out;
+}
+
+// Floating-point operations of the matrix products in a decoder's forward and backward pass over a text of `time`
+// tokens. Per token: 6 per parameter that multiplies it, plus attention over the visible keys, 12 per key and feature
+// of the heads. `keys`: the sum of visible_keys() over all layers; `features`: of all heads of a layer.
+inline double decoder_flops(int64_t time, int64_t parameters, int64_t features, double keys) {
+  return static_cast<double>(time) * (6 * static_cast<double>(parameters) + 12 * static_cast<double>(features) * keys);
 }
 
 }  // namespace lockstep

@@ -458,16 +458,25 @@ TEST(Models, ThatDoNotFitTheDataAreConfigurationErrors) {
   expect_error(ExitCode::kBadData, {"index 11"}, [&] { model(tokens({1, 2, 11, 4}, 1)); });
 }
 
-// By hand: a GPT of 2 blocks of width 8 on 5 tokens of 11 kinds, a Llama of width 16; the convnet of 28 x 28 images.
+// By hand: decoders on texts of 5 tokens of 11 kinds; the convnet of 28 x 28 images.
 TEST(Flops, AreThoseOfAStepsMatrixProducts) {
-  const Gpt gpt(small_gpt(), {{5}, 11});
-  int64_t n = 0;
-  for (auto& p : gpt.parameters()) n += p.parameter->value.numel();
-  EXPECT_EQ(gpt.flops(), 5.0 * static_cast<double>(6 * n + 6 * 2 * 8 * 5));
-  const Llama llama(small_llama(), {{5}, 11});
-  n = -11 * 16;  // the embedding, whose rows are looked up
-  for (auto& p : llama.parameters()) n += p.parameter->value.numel();
-  EXPECT_EQ(llama.flops(), 5.0 * static_cast<double>(6 * n + 6 * 2 * 16 * 5));
+  // 2 blocks of width 8: 64 x (3 + 1 + 4 + 4) = 768 elements of matrices each, and the head's 11 x 8; no positions,
+  // norms or biases. Tokens see 1, 2, 3, 4 and 5 keys: 15 of 25.
+  EXPECT_EQ(Gpt(small_gpt(), {{5}, 11}).flops(), 6.0 * 5 * (2 * 768 + 88) + 2.0 * 12 * 8 * 15);
+  EXPECT_EQ(Gpt(small_gpt(), {{5}, 11}).flops(), 51600);
+  // 2 blocks of width 16, 4 heads of 4 and 2 of keys: 256 + 2 x 128 + 256 of attention, 3 x 16 x 24 of the hidden layer
+  // (1920), and the head's 11 x 16; the embedding's rows are looked up.
+  LlamaOptions o = small_llama();
+  EXPECT_EQ(Llama(o, {{5}, 11}).flops(), 6.0 * 5 * (2 * 1920 + 176) + 2.0 * 12 * 16 * 15);
+  EXPECT_EQ(Llama(o, {{5}, 11}).flops(), 126240);
+  o.tied = true;
+  EXPECT_EQ(Llama(o, {{5}, 11}).flops(), 126240) << "the embedding is the head";
+  o.window = 2;  // of both layers: 1 + 2 + 2 + 2 + 2 = 9 keys
+  EXPECT_DOUBLE_EQ(Llama(o, {{5}, 11}).flops(), 6.0 * 5 * (2 * 1920 + 176) + 2.0 * 12 * 16 * 9);
+  o.full_every = 2;  // 9 keys in the first layer, 15 in the second
+  EXPECT_DOUBLE_EQ(Llama(o, {{5}, 11}).flops(), 6.0 * 5 * (2 * 1920 + 176) + 12.0 * 16 * (9 + 15));
+  o.window = 8;  // wider than the text
+  EXPECT_EQ(Llama(o, {{5}, 11}).flops(), 126240);
   EXPECT_EQ(Convnet({}, {{28, 28, 1}, 10}).flops(),
             2.0 * (2 * 676 * 9 * 32 + 3 * 576 * 9 * 32 * 64 + 3 * 9216 * 128 + 3 * 128 * 10));
   EXPECT_EQ(Mlp({}, {{6}, 3}).flops(), 0) << "not known";
