@@ -34,7 +34,8 @@ struct HfFamily {
   std::string model;               // our model.name
   // Each fills in a HfModel but for what it was read from: `folder`, `family`, `model` and `table`. The first throws
   // ExitCode::kBadData or kConfig for what is not supported; the second is HfExport of hf_export_of(), and sets the
-  // model's `family` to one of `types`.
+  // model's `family` to one of `types` and its `options` to all of the model's, with the sizes that 0 stands for. It
+  // need not refuse what config.json has no key for: hf_export_of() compares these options with what `read` finds.
   HfModel (*read)(const HfConfig& config);
   HfExport (*write)(const std::vector<Field>& options, const TaskSpec& task);
   // Whether a model with these options is of this architecture, where several are of our model; null: it is.

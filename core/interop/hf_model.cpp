@@ -10,9 +10,14 @@ namespace lockstep {
 namespace fs = std::filesystem;
 namespace {
 
+[[noreturn]] void refuse_type(const Field& field) {
+  throw Error(ExitCode::kInternal,
+              str("model.", field.key, " has a type that options of a pretrained model cannot have"));
+}
+
 JsonValue value_of(const Field& field) {
   return std::visit(
-      [](const auto& target) -> JsonValue {
+      [&](const auto& target) -> JsonValue {
         using Target = std::decay_t<decltype(target)>;
         if constexpr (std::is_same_v<Target, bool*> || std::is_same_v<Target, int64_t*> ||
                       std::is_same_v<Target, double*> || std::is_same_v<Target, std::string*>)
@@ -20,7 +25,7 @@ JsonValue value_of(const Field& field) {
         else if constexpr (std::is_same_v<Target, EnumRef>) return target.get();
         else if constexpr (std::is_same_v<Target, std::vector<double>*>)
           return json_array(std::vector<JsonValue>(target->begin(), target->end()));
-        else return nullptr;
+        else refuse_type(field);
       },
       field.target);
 }
@@ -42,6 +47,8 @@ void set_value(Field& field, const JsonValue& value) {
             const auto* whole = std::get_if<int64_t>(&e);
             target->push_back(whole ? static_cast<double>(*whole) : std::get<double>(e));
           }
+        } else {
+          refuse_type(field);
         }
       },
       field.target);
@@ -62,9 +69,14 @@ Shape HfTensor::shape_there(const Shape& ours) const {
   return part;
 }
 
-std::vector<std::pair<std::string, JsonValue>> option_values(std::vector<Field> fields, const HfConfig& config,
-                                                             const std::vector<std::string>& left) {
-  std::vector<std::pair<std::string, JsonValue>> out;
+OptionValues values_of(const std::vector<Field>& fields) {
+  OptionValues out;
+  for (const Field& f : fields) out.emplace_back(f.key, value_of(f));
+  return out;
+}
+
+OptionValues option_values(std::vector<Field> fields, const HfConfig& config, const std::vector<std::string>& left) {
+  OptionValues out;
   for (const Field& f : fields) {
     if (std::find(left.begin(), left.end(), f.key) != left.end()) continue;
     const JsonValue v = value_of(f);
@@ -87,12 +99,7 @@ void copy_options(const std::vector<Field>& from, std::vector<Field> to) {
     for (const Field& source : from) {
       if (source.key != f.key) continue;
       check(source.target.index() == f.target.index(), "model.", f.key, " is an option of another type");
-      if (auto* word = std::get_if<EnumRef>(&f.target)) word->set(std::get<EnumRef>(source.target).get());
-      if (auto* b = std::get_if<bool*>(&f.target)) **b = *std::get<bool*>(source.target);
-      if (auto* i = std::get_if<int64_t*>(&f.target)) **i = *std::get<int64_t*>(source.target);
-      if (auto* d = std::get_if<double*>(&f.target)) **d = *std::get<double*>(source.target);
-      if (auto* list = std::get_if<std::vector<double>*>(&f.target))
-        **list = *std::get<std::vector<double>*>(source.target);
+      set_value(f, value_of(source));
     }
 }
 
@@ -207,11 +214,50 @@ std::unique_ptr<ModelKind> kind_of(const HfModel& model) {
   return kind;
 }
 
+namespace {
+
+std::string chosen_text(const HfExport& exported) {
+  return str(" cannot be written as ", exported.model.family, " of transformers",
+             exported.chosen_by.empty() ? "" : ", the architecture for ", exported.chosen_by);
+}
+
+// Whether config.json says all that the model is: an import must find the same options there. Those that an import
+// leaves to the user, such as dropout, are not compared.
+void require_all_written(const HfExport& exported, const std::vector<Field>& options) {
+  constexpr const char* kAdvice = "; export it without --to hf";
+  HfModel again;
+  try {
+    again = hf_model_of_config(json_line(exported.config), "config.json");
+  } catch (const Error& e) {
+    throw Error(ExitCode::kBadData,
+                str("the model", chosen_text(exported), ": an import refuses its ", e.what(), kAdvice));
+  }
+  const auto find = [](const OptionValues& values, const std::string& key) -> const JsonValue* {
+    for (const auto& [own, value] : values)
+      if (own == key) return &value;
+    return nullptr;
+  };
+  const auto text = [](const JsonValue& value) {
+    const auto* word = std::get_if<std::string>(&value);
+    return word ? *word : json_text_of(value);
+  };
+  for (const Field& option : options) {
+    const JsonValue *ours = find(exported.model.options, option.key), *theirs = find(again.options, option.key);
+    check(ours != nullptr, exported.model.family, ": its export does not say which model.", option.key, " it wrote");
+    if (!theirs || *theirs == *ours) continue;
+    throw Error(ExitCode::kBadData, str("model.", option.key, ": ", text(*ours), chosen_text(exported),
+                                        ", where it is ", text(*theirs), kAdvice));
+  }
+}
+
+}  // namespace
+
 HfExport hf_export_of(const std::string& model, const std::vector<Field>& options, const TaskSpec& task) {
   for (const HfFamily& f : hf_families())
     if (model == f.model && (!f.holds || f.holds(options))) {
       HfExport out = f.write(options, task);
       out.model.table = &f;
+      require_all_written(out, options);
       return out;
     }
   throw Error(ExitCode::kBadData,

@@ -56,6 +56,7 @@ struct HfExport {
   std::vector<WeightToWrite> zeros;  // tensors that transformers wants and ours does not have
   std::vector<std::pair<std::string, std::string>> files = {};  // others, by name and text
   bool other_tokenizer = false;                                 // than that of the folder that the run began with
+  std::string chosen_by = {};  // what made it this architecture of several, for messages: "model.norm: layer"
 };
 
 bool is_hf_folder(const std::string& folder);  // has config.json, and no checkpoint
@@ -72,7 +73,7 @@ HfModel hf_model_of_config(std::string_view json, const std::string& path);  // 
 std::unique_ptr<ModelKind> kind_of(const HfModel& model);
 
 // For our model with these options, built for this task. Throws ExitCode::kBadData naming the option where transformers
-// has no such model.
+// has no such model: where an import of config.json would find another value.
 HfExport hf_export_of(const std::string& model, const std::vector<Field>& options, const TaskSpec& task);
 
 }  // namespace lockstep

@@ -127,7 +127,7 @@ LlamaOptions LlamaOptions::resolved() const {
   require(o.rope_width % 2 == 0 && o.rope_width <= o.head_width, ExitCode::kConfig, "model.rope_width: ", rope_width,
           " must be even and at most the width of a head, ", o.head_width);
   require(!fused_by_head || (fused && o.kv_heads == heads), ExitCode::kConfig,
-          "model.fused_by_head: true needs model.fused: true and as many model.kv_heads as heads");
+          "model.fused_by_head: true needs model.fused: true and as many model.kv_heads as model.heads");
   require(!parallel || norms == BranchNorm::kBefore, ExitCode::kConfig,
           "model.parallel: true needs model.norms: before");
   require(norm == NormForm::kRms || !norms_from_one, ExitCode::kConfig,

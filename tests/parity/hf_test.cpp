@@ -235,55 +235,6 @@ TEST(HfFolder, HeadsThatDoNotDivideTheWidthAreThoseOfMistral) {
   EXPECT_NE(config_of().find("\"model_type\":\"llama\""), std::string::npos);
 }
 
-// Options that no architecture has together are refused where a folder would be written.
-TEST(HfFolder, WhatTransformersCannotHoldIsNotWritten) {
-  const auto refused = [](const LlamaOptions& given, const char* what) {
-    LlamaOptions o = given;
-    o.vocabulary = 29;
-    expect_error(ExitCode::kBadData, {what, "no architecture of transformers"}, [&] {
-      hf_export_of("llama", fields(o), {{16}, 29});
-    });
-  };
-  LlamaOptions o{.heads = 4, .width = 40};
-  o.norms = BranchNorm::kAfter;
-  refused(o, "model.norms: after without model.qk_norm_whole");
-  o = {.heads = 4, .width = 40, .no_rope_every = 2, .qk_norm = true};
-  refused(o, "model.no_rope_every with model.qk_norm");
-  o = {.heads = 4, .width = 40, .proj_bias = true};
-  refused(o, "model.proj_bias without model.qkv_bias");
-  o = {.heads = 4, .width = 40};
-  o.gate = GateForm::kGelu;
-  refused(o, "model.gate: gelu");
-  o = {.heads = 4, .width = 40, .window = 8, .window_from = 2};
-  refused(o, "model.window_from");
-  o = {.heads = 4, .width = 40, .window = 8, .qkv_bias = true, .proj_bias = true};
-  refused(o, "model.window, or model.heads that do not divide model.width, with model.proj_bias");
-  o = {.heads = 4, .width = 40, .rope = {.scaling = RopeScaling::kLinear}};
-  o.fused = true;
-  refused(o, "model.fused with another model.rope_scaling than longrope");
-  o = {.heads = 4, .width = 40};
-  o.rope_width = 4;
-  refused(o, "model.rope_width without model.fused");
-  o = {.heads = 4, .width = 40};
-  o.norm = NormForm::kLayer;
-  expect_error(ExitCode::kBadData, {"model.norm: layer: of transformers' architectures gpt_neox has this alone"}, [&] {
-    hf_export_of("llama", fields(o), {{16}, 29});
-  });
-  const auto refused_gemma = [](double scale, int64_t heads, RopeScaling scaling, const char* what, double cap = 0) {
-    LlamaOptions g{.heads = heads, .width = 40, .head_width = 8, .window = 8, .vocabulary = 29};
-    g.qk_norm = g.norms_from_one = g.scaled_embedding = true;
-    g.norms = BranchNorm::kBoth, g.gate = GateForm::kGelu, g.attention_scale = scale, g.rope.scaling = scaling;
-    g.score_cap = cap;
-    if (!what) return (void)hf_export_of("llama", fields(g), {{16}, 29});
-    expect_error(ExitCode::kBadData, {what}, [&] { hf_export_of("llama", fields(g), {{16}, 29}); });
-  };
-  refused_gemma(0.25, 4, RopeScaling::kNone, nullptr);
-  refused_gemma(0.3, 4, RopeScaling::kNone, "model.attention_scale: 0.3");
-  refused_gemma(0.25, 3, RopeScaling::kNone, "model.heads: 3 does not divide model.width: 40");
-  refused_gemma(0.25, 4, RopeScaling::kLinear, "model.rope_scaling in layers with a window");
-  refused_gemma(0.25, 4, RopeScaling::kNone, "model.score_cap and model.logit_cap", 50);
-}
-
 TEST(HfFolder, AKeyThatContradictsItIsRefused) {
   expect_error(ExitCode::kConfig, {"override 1 (model.layers=3)", "model.layers: 3", "gpt2/config.json it is 2"},
                [] { settings_of(kept("gpt2"), {"model.layers=3"}); });

@@ -28,8 +28,11 @@ HfExport bert_export(const std::vector<Field>& options, const TaskSpec& task) {
   HfExport out;
   out.model.family = "bert";
   const bool labels = task.vocabulary > 0;
+  set_extents(o, task);
   name_bert(o, {!labels, labels}, out.model);
   if (o.segments == 0) out.zeros = {{"bert.embeddings.token_type_embeddings.weight", {1, o.width}}};
+  o.segments = std::max<int64_t>(1, o.segments);  // with that tensor of zeros
+  out.model.options = values_of(fields(o));
   out.config = bert_config(o, task, out.model.family, "Bert");
   return out;
 }
@@ -52,14 +55,19 @@ BertOptions read_bert_options(const HfConfig& c, int64_t vocabulary) {
   return o;
 }
 
+void set_extents(BertOptions& o, const TaskSpec& task) {
+  if (o.vocabulary == 0) o.vocabulary = task.tokens();
+  if (o.positions == 0) o.positions = o.first_position + task.input[0];
+}
+
 JsonObject bert_config(const BertOptions& o, const TaskSpec& task, const std::string& family, const char* prefix) {
   const bool labels = task.vocabulary > 0;
   const std::string architecture = str(prefix, labels ? "ForSequenceClassification" : "ForMaskedLM");
   JsonObject out{{"architectures", json_array(std::vector<JsonValue>{architecture})},
                  {"model_type", family},
-                 {"vocab_size", o.vocabulary > 0 ? o.vocabulary : task.tokens()},
-                 {"max_position_embeddings", o.positions > 0 ? o.positions : o.first_position + task.input[0]},
-                 {"type_vocab_size", std::max<int64_t>(1, o.segments)},
+                 {"vocab_size", o.vocabulary},
+                 {"max_position_embeddings", o.positions},
+                 {"type_vocab_size", o.segments},
                  {"hidden_size", o.width},
                  {"intermediate_size", 4 * o.width},
                  {"num_hidden_layers", o.layers},

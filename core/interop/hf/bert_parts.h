@@ -42,6 +42,8 @@ void name_bert_tensors(const BertOptions& o, BertHeads heads, const BertNames& n
 // Of BERT's and RoBERTa's config.json, which have the same keys: all options but the form of gelu and the first
 // position. `vocabulary`: vocab_size where it is not given.
 BertOptions read_bert_options(const HfConfig& c, int64_t vocabulary);
+// Replaces the zeros that stand for the data's vocabulary and positions.
+void set_extents(BertOptions& o, const TaskSpec& task);
 // And the file itself, for the head that the task has. `prefix`: of the architecture's name, "Bert".
 JsonObject bert_config(const BertOptions& o, const TaskSpec& task, const std::string& family, const char* prefix);
 

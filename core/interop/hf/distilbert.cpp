@@ -41,18 +41,18 @@ HfModel distilbert_of(const HfConfig& c) {
 HfExport distilbert_export(const std::vector<Field>& options, const TaskSpec& task) {
   BertOptions o;
   copy_options(options, fields(o));
-  require(o.segments == 0, ExitCode::kConfig, "model.segments: a DistilBERT (model.pooler: relu) has none");
-  require(o.norm_eps == BertOptions().norm_eps && o.first_position == 0, ExitCode::kBadData,
-          "model.norm_eps and model.first_position: a DistilBERT (model.pooler: relu) of transformers has 1e-12 and 0");
+  set_extents(o, task);
   HfExport out;
   out.model.family = "distilbert";
+  out.chosen_by = "model.pooler: relu";
+  out.model.options = values_of(fields(o));
   const bool labels = task.vocabulary > 0;
   name_bert_tensors(o, {!labels, labels}, kDistilbertNames, out.model);
   const std::string architecture = labels ? "DistilBertForSequenceClassification" : "DistilBertForMaskedLM";
   out.config = {{"architectures", json_array(std::vector<JsonValue>{architecture})},
                 {"model_type", std::string("distilbert")},
-                {"vocab_size", o.vocabulary > 0 ? o.vocabulary : task.tokens()},
-                {"max_position_embeddings", o.positions > 0 ? o.positions : task.input[0]},
+                {"vocab_size", o.vocabulary},
+                {"max_position_embeddings", o.positions},
                 {"dim", o.width},
                 {"hidden_dim", 4 * o.width},
                 {"n_layers", o.layers},

@@ -103,37 +103,31 @@ HfModel gemma_of(const HfConfig& c) {
 }
 
 HfExport gemma_export(const std::vector<Field>& options, const TaskSpec& task) {
-  LlamaOptions o;
-  copy_options(options, fields(o));
-  o = o.resolved();
+  LlamaOptions o = exported_llama(options, task);
   const bool second = !o.qk_norm;
-  require(o.norms_from_one && o.scaled_embedding && o.gate == GateForm::kGelu && o.gated && !o.fused &&
-              !o.qk_norm_whole && !o.mlp_bias && o.qkv_bias == o.proj_bias && o.window_from == 0 &&
-              o.no_rope_every == 0 && o.rope_width == o.head_width && o.rope.scaling != RopeScaling::kLongrope,
-          ExitCode::kBadData,
-          "model.norms: both: of transformers' architectures gemma2 and gemma3_text have this alone, with "
-          "model.norms_from_one, model.scaled_embedding and model.gate: gelu, and without model.fused, "
-          "model.qk_norm_whole, model.mlp_bias, model.window_from, model.no_rope_every, model.rope_width and longrope");
-  require(second || (o.score_cap == 0 && o.logit_cap == 0), ExitCode::kBadData,
-          "model.score_cap and model.logit_cap: of transformers' architectures gemma2 has them alone, which has no "
-          "model.qk_norm");
-  require(!second || o.window_theta == 0, ExitCode::kBadData,
-          "model.norms: both without model.qk_norm: transformers' gemma2 has no model.window_theta");
   require(o.width % o.heads == 0, ExitCode::kBadData, "model.heads: ", o.heads,
           " does not divide model.width: ", o.width, ", as transformers needs it of Gemma");
   require(second || o.window == 0 || o.window_theta > 0 || o.rope.scaling == RopeScaling::kNone, ExitCode::kBadData,
           "model.rope_scaling in layers with a window: gemma3_text has it in the others alone; set model.window_theta");
   HfExport out;
   out.model.family = second ? "gemma2" : "gemma3_text";
+  out.chosen_by = str("model.norms: both", second ? "" : " and model.qk_norm: true");
   name_llama_tensors(o, out.model);
   std::vector<JsonValue> types;
-  for (int64_t i = 0; i < o.layers; ++i)
-    types.emplace_back(std::string(o.window_of(i) > 0 ? "sliding_attention" : "full_attention"));
+  for (int64_t i = 0; i < o.layers; ++i) {
+    const bool full = o.window == 0 || (o.full_every > 0 && (i + 1) % o.full_every == 0);
+    types.emplace_back(std::string(full ? "full_attention" : "sliding_attention"));
+  }
   const double scalar =
       o.attention_scale > 0 ? 1 / (o.attention_scale * o.attention_scale) : static_cast<double>(o.head_width);
   const auto whole = static_cast<int64_t>(std::llround(scalar));
   require(std::abs(scalar - static_cast<double>(whole)) < 1e-6 * scalar, ExitCode::kBadData,
           "model.attention_scale: ", o.attention_scale, " is not 1 by the root of a whole number, as Gemma has it");
+  // What the file says in other words, for the same model.
+  o.attention_scale = whole == o.head_width ? 0 : 1 / std::sqrt(static_cast<double>(whole));
+  if (o.full_every > o.layers) o.full_every = 0;
+  if (!second && o.window > 0 && o.window_theta == 0) o.window_theta = o.rope.theta;
+  out.model.options = values_of(fields(o));
   out.config = llama_config(o, task, second ? "Gemma2ForCausalLM" : "Gemma3ForCausalLM", out.model.family);
   const auto add = [&](const char* key, JsonValue value) { out.config.emplace_back(key, std::move(value)); };
   add("hidden_activation", std::string("gelu_pytorch_tanh"));
@@ -147,7 +141,7 @@ HfExport gemma_export(const std::vector<Field>& options, const TaskSpec& task) {
   }
   add("sliding_window", o.window > 0 ? JsonValue(o.window) : JsonValue(nullptr));
   add("layer_types", json_array(types));
-  add("attention_bias", o.proj_bias);
+  add("attention_bias", o.qkv_bias && o.proj_bias);
   add_token_ids(out.config);
   return out;
 }

@@ -51,16 +51,17 @@ HfModel gpt2_of(const HfConfig& c) {
 HfExport gpt2_export(const std::vector<Field>& options, const TaskSpec& task) {
   GptOptions o;
   copy_options(options, fields(o));
-  require(o.bias, ExitCode::kBadData, "model.bias: false is no GPT-2 of transformers");
+  if (o.vocabulary == 0) o.vocabulary = task.classes;
+  if (o.positions == 0) o.positions = task.input[0];
   HfExport out;
   out.model.family = "gpt2";
+  out.model.options = values_of(fields(o));
   name_gpt2_tensors(o, out.model);
-  const int64_t positions = o.positions > 0 ? o.positions : task.input[0];
   out.config = {{"architectures", json_array(std::vector<JsonValue>{std::string("GPT2LMHeadModel")})},
                 {"model_type", std::string("gpt2")},
-                {"vocab_size", o.vocabulary > 0 ? o.vocabulary : task.classes},
-                {"n_positions", positions},
-                {"n_ctx", positions},
+                {"vocab_size", o.vocabulary},
+                {"n_positions", o.positions},
+                {"n_ctx", o.positions},
                 {"n_embd", o.width},
                 {"n_layer", o.layers},
                 {"n_head", o.heads},

@@ -18,6 +18,15 @@ bool has_layer_norms(const std::vector<Field>& options) {
   return o.norm == NormForm::kLayer;
 }
 
+LlamaOptions exported_llama(const std::vector<Field>& options, const TaskSpec& task) {
+  LlamaOptions o;
+  copy_options(options, fields(o));
+  o = o.resolved();
+  rope_frequencies(o.rope, o.rope_width, 0);  // throws where its numbers do not fit together
+  if (o.vocabulary == 0) o.vocabulary = task.classes;
+  return o;
+}
+
 void name_llama_tensors(const LlamaOptions& o, HfModel& m) {
   const HfLayers layers{m.tensors};
   layers.weight("wte", {"model.embed_tokens"});
@@ -135,7 +144,7 @@ JsonObject llama_config(const LlamaOptions& o, const TaskSpec& task, const std::
                         const std::string& family) {
   return {{"architectures", json_array(std::vector<JsonValue>{architecture})},
           {"model_type", family},
-          {"vocab_size", o.vocabulary > 0 ? o.vocabulary : task.classes},
+          {"vocab_size", o.vocabulary},
           {"max_position_embeddings", task.input[0]},
           {"hidden_size", o.width},
           {"intermediate_size", o.hidden},
@@ -295,7 +304,8 @@ void write_longrope(const RopeOptions& o, JsonObject& config) {
   const double stretched = o.factor * static_cast<double>(o.context);
   for (auto& [key, value] : config)
     if (key == "max_position_embeddings") {
-      if (stretched == std::nearbyint(stretched) && static_cast<double>(std::get<int64_t>(value)) <= stretched)
+      if (stretched == std::nearbyint(stretched) && stretched / static_cast<double>(o.context) == o.factor &&
+          static_cast<double>(std::get<int64_t>(value)) <= stretched)
         value = static_cast<int64_t>(stretched);
       else scaling.emplace_back("factor", o.factor);
     }
@@ -306,56 +316,37 @@ void write_longrope(const RopeOptions& o, JsonObject& config) {
 }
 
 HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
-  LlamaOptions o;
-  copy_options(options, fields(o));
-  o = o.resolved();
+  const LlamaOptions o = exported_llama(options, task);
   const bool after = o.norms == BranchNorm::kAfter;
-  const auto need = [](bool fits, const char* what) {
-    require(fits, ExitCode::kBadData, what, ": no architecture of transformers that is written here has this");
-  };
-  need(o.norms != BranchNorm::kBoth && !o.norms_from_one && o.gate == GateForm::kSilu && !o.scaled_embedding &&
-           o.attention_scale == 0 && o.full_every == 0 && o.window_theta == 0 && o.score_cap == 0 && o.logit_cap == 0,
-       "a part of model.norms: both, model.norms_from_one, model.gate: gelu, model.scaled_embedding, "
-       "model.attention_scale, model.full_every, model.window_theta, model.score_cap and model.logit_cap");
-  need(o.gated && !o.parallel && !o.fused_by_head,
-       "a part of model.norm: layer, model.gated: false, model.parallel and model.fused_by_head");
-  need(after == o.qk_norm_whole, "model.norms: after without model.qk_norm_whole: true, or the other way round");
-  need(!after || (o.window == 0 && !o.mlp_bias), "model.norms: after with model.window or model.mlp_bias");
-  need(o.no_rope_every == 0 || !o.qk_norm, "model.no_rope_every with model.qk_norm");
-  need(o.proj_bias <= o.qkv_bias, "model.proj_bias without model.qkv_bias");
-  need(!o.mlp_bias || (!o.qk_norm && o.proj_bias == o.qkv_bias && (o.window == 0 || o.no_rope_every > 0)),
-       "model.mlp_bias with model.qk_norm or model.window, or with a part of the biases of attention");
-  need(!o.qk_norm || after || o.proj_bias == o.qkv_bias,
-       "model.qk_norm with model.qkv_bias and without model.proj_bias");
   HfExport out;
   std::string& family = out.model.family;
   std::string architecture = "LlamaForCausalLM";
   family = "llama";
-  if (after) family = "olmo2", architecture = "Olmo2ForCausalLM";
-  else if (o.no_rope_every > 0) family = "smollm3", architecture = "SmolLM3ForCausalLM";
-  else if (o.qk_norm) family = "qwen3", architecture = "Qwen3ForCausalLM";
-  else if ((o.qkv_bias && !o.proj_bias) || o.window_from > 0) family = "qwen2", architecture = "Qwen2ForCausalLM";
-  else if (o.window > 0 || o.width % o.heads != 0)  // LlamaConfig takes no such width
-    family = "mistral", architecture = "MistralForCausalLM";
-  need(!o.fused || ((family == "llama" || family == "mistral") && !o.qkv_bias && !o.mlp_bias),
-       "model.fused with what Phi-3 does not have");
-  if (o.fused) family = "phi3", architecture = "Phi3ForCausalLM";
-  need(family != "qwen2" || (o.qkv_bias && !o.proj_bias),
-       "model.window_from without model.qkv_bias alone, or model.qk_norm");
-  need(family != "mistral" || (!o.qkv_bias && !o.mlp_bias),
-       "model.window, or model.heads that do not divide model.width, with model.proj_bias or model.mlp_bias");
-  const bool longrope = o.rope.scaling == RopeScaling::kLongrope;
-  need(o.fused ? longrope || o.rope.scaling == RopeScaling::kNone : !longrope,
-       "model.fused with another model.rope_scaling than longrope, or longrope without it");
-  need(o.fused || o.rope_width == o.head_width, "model.rope_width without model.fused");
-  need(family != "smollm3" || o.qkv_bias == o.proj_bias,
-       "model.no_rope_every with model.qkv_bias and without model.proj_bias");
+  const auto choose = [&](const char* its_family, const char* its_architecture, const char* by) {
+    family = its_family, architecture = its_architecture, out.chosen_by = by;
+  };
+  if (o.fused) choose("phi3", "Phi3ForCausalLM", "model.fused: true");
+  else if (after) choose("olmo2", "Olmo2ForCausalLM", "model.norms: after");
+  else if (o.no_rope_every > 0) choose("smollm3", "SmolLM3ForCausalLM", "model.no_rope_every");
+  else if (o.qk_norm) choose("qwen3", "Qwen3ForCausalLM", "model.qk_norm: true");
+  else if (o.window_from > 0) choose("qwen2", "Qwen2ForCausalLM", "model.window_from");
+  else if (o.qkv_bias && !o.proj_bias) choose("qwen2", "Qwen2ForCausalLM", "model.qkv_bias: true");
+  else if (o.window > 0) choose("mistral", "MistralForCausalLM", "model.window");
+  else if (o.width % o.heads != 0)  // LlamaConfig takes no such width
+    choose("mistral", "MistralForCausalLM", "model.heads that do not divide model.width");
+  LlamaOptions written = o;
+  if (o.no_rope_every > o.layers) written.no_rope_every = 0;  // no layer has this number
+  out.model.options = values_of(fields(written));
   name_llama_tensors(o, out.model);
   out.config = llama_config(o, task, architecture, family);
+  const bool longrope = o.fused && o.rope.scaling == RopeScaling::kLongrope;
+  if (o.fused)  // whose "yarn" is another name of longrope
+    for (auto& [key, value] : out.config)
+      if (key == "rope_scaling") value = nullptr;
   out.config.emplace_back("hidden_act", std::string("silu"));
   const bool qwen = family == "qwen2" || family == "qwen3", smol = family == "smollm3";
   if (family != "mistral" && family != "qwen2" && family != "phi3")
-    out.config.emplace_back("attention_bias", o.proj_bias);
+    out.config.emplace_back("attention_bias", o.qkv_bias && o.proj_bias);
   if (family == "llama" || smol) out.config.emplace_back("mlp_bias", o.mlp_bias);
   if (family == "mistral" || family == "phi3")
     out.config.emplace_back("sliding_window", o.window > 0 ? JsonValue(o.window) : JsonValue(nullptr));
@@ -367,7 +358,7 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
   if (smol || (qwen && o.window_from > 0)) {
     std::vector<JsonValue> types, rope;
     for (int64_t i = 0; i < o.layers; ++i) {
-      types.emplace_back(std::string(o.window_of(i) > 0 ? "sliding_attention" : "full_attention"));
+      types.emplace_back(std::string(o.window > 0 && i >= o.window_from ? "sliding_attention" : "full_attention"));
       rope.emplace_back(int64_t{o.has_rope(i)});
     }
     out.config.emplace_back("layer_types", json_array(types));

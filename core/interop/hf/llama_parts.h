@@ -9,6 +9,9 @@ namespace lockstep {
 // Which of the architectures a model is: HfFamily::holds of Gemma's and of GPT-NeoX.
 bool has_norms_on_both_sides(const std::vector<Field>& options);
 bool has_layer_norms(const std::vector<Field>& options);
+// What is exported: with the sizes that 0 stands for. Throws ExitCode::kConfig, naming the key, where the options do
+// not fit together.
+LlamaOptions exported_llama(const std::vector<Field>& options, const TaskSpec& task);
 void name_llama_tensors(const LlamaOptions& o, HfModel& m);
 // The model of these options, which are not resolved yet; `longest`: max_position_embeddings where it is not given.
 HfModel llama_model(const LlamaOptions& given, const HfConfig& c, int64_t longest);

@@ -70,25 +70,18 @@ HfModel neox_of(const HfConfig& c) {
 }
 
 HfExport neox_export(const std::vector<Field>& options, const TaskSpec& task) {
-  LlamaOptions o;
-  copy_options(options, fields(o));
-  o = o.resolved();
-  require(!o.gated && o.gate != GateForm::kSilu && o.fused_by_head && o.mlp_bias && o.qkv_bias == o.proj_bias &&
-              !o.qk_norm && o.norms == BranchNorm::kBefore && o.window == 0 && o.no_rope_every == 0 &&
-              !o.scaled_embedding && o.attention_scale == 0 && o.score_cap == 0 && o.logit_cap == 0 &&
-              o.head_width * o.heads == o.width && o.rope.scaling != RopeScaling::kLongrope,
-          ExitCode::kBadData,
-          "model.norm: layer: of transformers' architectures gpt_neox has this alone, with model.gated: false, "
-          "model.gate: gelu or gelu_erf, model.fused_by_head and model.mlp_bias, as many biases of queries as of "
-          "attention's result, and without model.qk_norm, model.norms, model.window, model.no_rope_every, "
-          "model.scaled_embedding, model.attention_scale, model.score_cap, model.logit_cap, longrope and heads of "
-          "another width");
+  LlamaOptions o = exported_llama(options, task);
+  require(o.head_width * o.heads == o.width, ExitCode::kBadData, "model.head_width: ", o.head_width, " times ", o.heads,
+          " of model.heads is not model.width: ", o.width,
+          ": gpt_neox of transformers, the architecture for model.norm: layer, has no other heads");
   HfExport out;
   out.model.family = "gpt_neox";
+  out.chosen_by = "model.norm: layer";
+  out.model.options = values_of(fields(o));
   name_neox_tensors(o, out.model);
   out.config = {{"architectures", json_array(std::vector<JsonValue>{std::string("GPTNeoXForCausalLM")})},
                 {"model_type", out.model.family},
-                {"vocab_size", o.vocabulary > 0 ? o.vocabulary : task.classes},
+                {"vocab_size", o.vocabulary},
                 {"max_position_embeddings", task.input[0]},
                 {"hidden_size", o.width},
                 {"intermediate_size", o.hidden},
@@ -100,7 +93,7 @@ HfExport neox_export(const std::vector<Field>& options, const TaskSpec& task) {
                 {"rotary_pct", rotary_part(o)},
                 {"rope_scaling", rope_scaling_of(o.rope)},
                 {"use_parallel_residual", o.parallel},
-                {"attention_bias", o.proj_bias},
+                {"attention_bias", o.qkv_bias || o.proj_bias},
                 {"attention_dropout", 0.0},
                 {"hidden_dropout", 0.0},
                 {"tie_word_embeddings", o.tied}};

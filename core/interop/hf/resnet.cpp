@@ -75,13 +75,13 @@ HfModel resnet_of(const HfConfig& c) {
 HfExport resnet_export(const std::vector<Field>& options, const TaskSpec& task) {
   ResnetOptions o;
   copy_options(options, fields(o));
-  require(o.stem == ResnetOptions::Stem::kLarge, ExitCode::kBadData, "model.stem: small is no ResNet of transformers");
   const Stages* found = nullptr;
   for (const Stages& s : stages())
     if (s.depth == o.depth) found = &s;
-  check(found != nullptr, "a ResNet of depth ", o.depth);
+  require(found != nullptr, ExitCode::kConfig, "model.depth: ", o.depth, " is none of 18, 34, 50, 101, 152");
   HfExport out;
   out.model.family = "resnet";
+  out.model.options = values_of(fields(o));
   name_resnet_tensors(*found, out.model);
   for (const HfTensor& t : out.model.tensors)
     if (t.from[0].ends_with(".running_mean")) {

@@ -40,14 +40,17 @@ HfModel roberta_of(const HfConfig& c) {
 HfExport roberta_export(const std::vector<Field>& options, const TaskSpec& task) {
   BertOptions o;
   copy_options(options, fields(o));
-  require(o.gelu == GeluForm::kErf && o.pooler == BertPooler::kTanh, ExitCode::kBadData,
-          "model.first_position: ", o.first_position,
-          ": of transformers' architectures roberta has this alone, with model.gelu: erf and model.pooler: tanh");
+  require(o.gelu == GeluForm::kErf, ExitCode::kBadData,
+          "model.gelu: tanh: roberta of transformers, the architecture for model.first_position above 0, has erf");
   HfExport out;
   out.model.family = "roberta";
+  out.chosen_by = "model.first_position above 0";
   const bool labels = task.vocabulary > 0;
+  set_extents(o, task);
   name_roberta(o, {!labels, labels}, out.model);
   if (o.segments == 0) out.zeros = {{"roberta.embeddings.token_type_embeddings.weight", {1, o.width}}};
+  o.segments = std::max<int64_t>(1, o.segments);  // with that tensor of zeros
+  out.model.options = values_of(fields(o));
   out.config = bert_config(o, task, out.model.family, "Roberta");
   for (const char* key : {"bos_token_id", "eos_token_id"}) out.config.emplace_back(key, nullptr);
   return out;

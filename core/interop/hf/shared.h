@@ -12,10 +12,12 @@
 
 namespace lockstep {
 
+using OptionValues = std::vector<std::pair<std::string, JsonValue>>;  // HfModel::options
+OptionValues values_of(const std::vector<Field>& fields);
 // The values of an options struct as they go into the configuration, but for those of `left`, which are the user's own.
 // Throws kBadData where one is out of its range.
-std::vector<std::pair<std::string, JsonValue>> option_values(std::vector<Field> fields, const HfConfig& config,
-                                                             const std::vector<std::string>& left = {});
+OptionValues option_values(std::vector<Field> fields, const HfConfig& config,
+                           const std::vector<std::string>& left = {});
 // Sets each of `to` to the value of the field in `from` with its key.
 void copy_options(const std::vector<Field>& from, std::vector<Field> to);
 

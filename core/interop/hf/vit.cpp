@@ -49,6 +49,7 @@ HfExport vit_export(const std::vector<Field>& options, const TaskSpec& task) {
   const Shape& image = task.input;
   HfExport out;
   out.model.family = "vit";
+  out.model.options = values_of(fields(o));
   name_vit_tensors(o, out.model);
   const JsonValue size =
       image[0] == image[1] ? JsonValue(image[0]) : JsonValue(json_array(std::vector<JsonValue>{image[0], image[1]}));
