@@ -104,7 +104,8 @@ Metric accuracy() {
 std::vector<Metric> number_metrics(double unit) {
   // visit(found, wanted, index) for each number; returns how many: 0 where there are no targets, one for each number.
   const auto each = [unit](const Tensor& output, const Batch& batch, const auto& visit) {
-    const Tensor* targets = batch.find(kTargets);
+    const Tensor* targets = batch.find(kExactTargets);
+    if (!targets) targets = batch.find(kTargets);
     if (!targets || !is_floating(output.dtype()) || output.numel() != targets->numel()) return int64_t{0};
     const std::vector<double> found = output.detach().to_vector(), wanted = targets->to_vector();
     for (size_t i = 0; i < found.size(); ++i) visit(found[i] * unit, wanted[i] * unit, i);
@@ -142,9 +143,9 @@ std::vector<Metric> number_metrics(double unit) {
                         return out;
                       },
                   .of_rows = [](const std::vector<MetricRow>& sorted) -> std::optional<double> {
-                    double sum = 0, squares = 0, around = 0;
-                    for (const MetricRow& r : sorted) sum += r.score;
-                    const double mean = sum / static_cast<double>(sorted.size());
+                    double sum = 0, squares = 0, around = 0;  // of distances from the first, which keep their bits
+                    for (const MetricRow& r : sorted) sum += r.score - sorted.front().score;
+                    const double mean = sorted.front().score + sum / static_cast<double>(sorted.size());
                     for (const MetricRow& r : sorted) {
                       squares += (r.score - r.outcome) * (r.score - r.outcome);
                       around += (r.score - mean) * (r.score - mean);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,10 @@ struct ClassCount {
 std::vector<ClassCount> by_class(const Confusion& confusion);  // of the output's classes, then of labels beyond them
 
 using Figures = std::vector<std::pair<std::string, double>>;  // by name
+
+// fp64 on the host; in batches that are measured: the numbers that "targets" rounds to fp32, where the data knows them.
+// They tell numbers apart that are far from the run's mean, by millions of deviations, and near to each other.
+inline constexpr std::string_view kExactTargets = "exact_targets";
 
 // Adds a micro-batch to the counts; leaves them alone where it does not apply.
 using CountPredictions = void(const Tensor& output, const Batch& batch, Confusion& confusion);
@@ -103,7 +108,8 @@ std::vector<Metric> class_metrics();
 // class, as a part of where either has one), and on request mean_iou, dice (both means over the classes that occur or
 // are predicted), iou and dice of each class.
 std::vector<Metric> mask_metrics();
-// Of the numbers of an output and "targets", in the data's unit, of which 1 is `unit`: rmse, and on request mae and r2.
+// Of the numbers of an output and "targets" (or kExactTargets), in the data's unit, of which 1 is `unit`: rmse, and on
+// request mae and r2.
 std::vector<Metric> number_metrics(double unit);
 // Of tokens, on request: perplexity's logarithm to base 2 as bits_per_token.
 std::vector<Metric> token_metrics();

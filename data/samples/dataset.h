@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -79,6 +80,8 @@ class Dataset {
   // file and index.
   virtual void read(int64_t epoch, int64_t index, SampleMemory sample) const = 0;
   virtual const Vocabulary* vocabulary() const = 0;  // nullptr if samples are not text
+  // The number of which "targets" is the fp32, for metrics; nothing where there is none, or it is not known better.
+  virtual std::optional<double> target_number(int64_t epoch, int64_t index) const { return {}; }
 };
 
 }  // namespace lockstep

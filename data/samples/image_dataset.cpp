@@ -23,6 +23,10 @@ ImageDataset::ImageDataset(std::shared_ptr<const DatasetFile> file, IndexRange p
       normalised_.push_back(static_cast<float>((byte / 255.0 - h.mean[c]) / h.stddev[c]));
 }
 
+std::optional<double> ImageDataset::target_number(int64_t, int64_t index) const {
+  return sample_target(file_->header.target).number(*file_, part_.begin + index);
+}
+
 void ImageDataset::read(int64_t epoch, int64_t index, SampleMemory sample) const {
   check(index >= 0 && index < part_.size(), "sample ", index, " of ", part_.size());
   const int64_t row = part_.begin + index;

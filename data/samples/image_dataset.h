@@ -25,6 +25,7 @@ class ImageDataset final : public Dataset {
   Hash128 identity() const override { return file_->header.identity; }
   void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
   const Vocabulary* vocabulary() const override { return nullptr; }
+  std::optional<double> target_number(int64_t epoch, int64_t index) const override;
 
  private:
   void write_labels(const uint8_t* mask, int32_t* labels) const;

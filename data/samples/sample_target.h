@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,8 @@ class SampleTarget {
   // In a batch: the tensor that a sample has of them, if any, and its values.
   virtual void add_to(DataSpec& spec, const TensorSpec& input) const {}
   virtual void write(const DatasetFile& file, int64_t row, void* to) const {}
+  // The number of which write() writes the fp32; nothing of other targets.
+  virtual std::optional<double> number(const DatasetFile& file, int64_t row) const { return {}; }
 
   // What a report has of them, and says of them: in lines, and in members before and behind those about duplicates.
   virtual void inspect(const DatasetFile& file, DatasetReport& report) const {}

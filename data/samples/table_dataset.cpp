@@ -32,4 +32,8 @@ void TableDataset::read(int64_t, int64_t index, SampleMemory sample) const {
   write_weight(*file_, row, sample);
 }
 
+std::optional<double> TableDataset::target_number(int64_t, int64_t index) const {
+  return sample_target(file_->header.target).number(*file_, part_.begin + index);
+}
+
 }  // namespace lockstep

@@ -20,6 +20,7 @@ class TableDataset final : public Dataset {
   Hash128 identity() const override { return file_->header.identity; }
   void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
   const Vocabulary* vocabulary() const override { return nullptr; }
+  std::optional<double> target_number(int64_t epoch, int64_t index) const override;
 
  private:
   std::shared_ptr<const DatasetFile> file_;

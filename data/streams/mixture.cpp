@@ -98,4 +98,9 @@ void Mixture::read(int64_t epoch, int64_t index, SampleMemory sample) const {
   at.data.read(at.epoch, at.index, sample);
 }
 
+std::optional<double> Mixture::target_number(int64_t epoch, int64_t index) const {
+  const Position at = place_of(epoch, index);
+  return at.data.target_number(at.epoch, at.index);
+}
+
 }  // namespace lockstep

@@ -35,6 +35,7 @@ class Mixture final : public Dataset {
   int64_t number(int64_t epoch, int64_t index) const override;
   void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
   const Vocabulary* vocabulary() const override { return parts_[0]->vocabulary(); }
+  std::optional<double> target_number(int64_t epoch, int64_t index) const override;
 
  private:
   // Where a sample of an epoch is: the dataset, the number of its first sample, its own epoch, and the index there.

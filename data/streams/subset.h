@@ -21,6 +21,9 @@ class Subset final : public Dataset {
   int64_t length(int64_t epoch, int64_t index) const override { return data_.length(epoch, of_all(index)); }
   int64_t number(int64_t epoch, int64_t index) const override { return data_.number(epoch, of_all(index)); }
   const Vocabulary* vocabulary() const override { return data_.vocabulary(); }
+  std::optional<double> target_number(int64_t epoch, int64_t index) const override {
+    return data_.target_number(epoch, of_all(index));
+  }
 
  private:
   // index * size / count, without a product that could overflow.

@@ -41,6 +41,9 @@ class WithValues final : public Dataset {
     else std::copy_n(values_.begin() + number(epoch, index) * width_, width_, out);
   }
   const Vocabulary* vocabulary() const override { return base_->vocabulary(); }
+  std::optional<double> target_number(int64_t epoch, int64_t index) const override {
+    return base_->target_number(epoch, index);
+  }
 
  private:
   std::shared_ptr<const Dataset> base_;

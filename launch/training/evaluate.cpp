@@ -131,6 +131,17 @@ class Sums {
   std::vector<size_t> counted_by_;  // of each metric, the first that counts by the same function
 };
 
+// A micro-batch as metrics see it: with the numbers of its samples before they were rounded to "targets".
+Batch as_measured(const Dataset& data, int64_t epoch, const Batch& batch, const std::vector<int64_t>& samples) {
+  std::vector<double> numbers;
+  for (const int64_t sample : samples)
+    if (const auto number = data.target_number(epoch, sample)) numbers.push_back(*number);
+  Batch out = batch;
+  if (!numbers.empty() && numbers.size() == samples.size())
+    out.add(std::string(kExactTargets), Tensor::of(numbers, {std::ssize(numbers)}));
+  return out;
+}
+
 constexpr MicroSchedule kPassSchedule = MicroSchedule::kWaves;
 
 }  // namespace
@@ -197,7 +208,8 @@ EvalReport evaluate(Task& task, DataParallel& parallel, const Dataset& data, con
   const auto add_micro_batches = [&](const StepBatch& step) {
     for_each_output(task, parallel, step, options,
                     [&](const Tensor& output, const Batch& batch, const MicroBatch& m, int64_t first) {
-                      sums.add(first, task.loss_of(output, batch).item(), m.targets, output, batch);
+                      sums.add(first, task.loss_of(output, batch).item(), m.targets, output,
+                               as_measured(data, step.epoch, batch, *m.samples));
                     });
   };
   for_each_step(task, parallel, data, options, of_all ? options.global_batch : samples_of_pass(parallel, options),

@@ -167,6 +167,29 @@ TEST(NumberMetrics, AreThoseOfScikitLearnInTheDatasUnit) {
   EXPECT_NEAR(value("r2"), 0.9879787346593314, 1e-6);    // r2_score
 }
 
+// Ten million deviations from the run's mean fp32 holds integers alone: what is measured are the numbers of the data.
+// Values by rational arithmetic.
+TEST(NumberMetrics, OfNumbersFarFromTheMeanAreThoseOfTheirExactValues) {
+  std::vector<double> wanted;
+  std::vector<float> far, near;
+  for (int i = 0; i < 25; ++i) {
+    wanted.push_back(1e7 + ((i * 13) % 19 - 9) / 8.0);
+    far.push_back(static_cast<float>((i * 5) % 7 - 3) / 4);
+    near.push_back(static_cast<float>(1e7 + (i * 5) % 7 - 3));
+  }
+  Batch batch;
+  batch.add("targets", Tensor::of(std::vector<float>(wanted.begin(), wanted.end()), {25}));
+  batch.add(std::string(kExactTargets), Tensor::of(wanted, {25}));
+  const auto value = [&](const char* name, const std::vector<float>& found) {
+    const std::vector<std::pair<Tensor, Batch>> all{{Tensor::of(found, {25, 1}), batch}};
+    return measured(metric_named(number_metrics(2.5), name), all)[0].second;
+  };
+  EXPECT_NEAR(value("r2", far) / -211595428480745.47, 1, 1e-12) << "of the fp32 it is 9% less";
+  EXPECT_NEAR(value("r2", near), -8.978046974185357, 1e-12) << "of the fp32 it is -7.95";
+  EXPECT_NEAR(value("rmse", near), 5.428872465807242, 1e-12);
+  EXPECT_NEAR(value("mae", near), 4.8625, 1e-12);
+}
+
 TEST(Metrics, AreChosenByName) {
   const auto names = [](const std::vector<Metric>& metrics) {
     std::vector<std::string> out;

@@ -496,6 +496,28 @@ TEST_F(TableTest, LargeNumbersKeepTheirDifferences) {
   EXPECT_NEAR(samples()[201][0], normalised_time(1001), 1e-5);
 }
 
+// Ten million deviations from the mean of the data that they are read as, numbers keep their eighths.
+TEST_F(TableTest, TargetsFarFromAnotherMeanKeepTheirDifferences) {
+  std::string near = "x,y\n", far = "x,y\n";
+  for (int i = 0; i < 8; ++i) near += str("1,", i, "\n"), far += str("1,", 10000000 + i / 8, ".", 125 * (i % 8), "\n");
+  import(near, {.target = "y"});
+  const std::string first = folder_ / "first.h5";
+  std::filesystem::rename(out_, first);
+  for (const std::string& imported_like : {std::string()}) {
+    import(far, {.target = "y"}, imported_like);
+    DataOptions o;
+    o.path = out_;
+    o.like = like_file(first);
+    o.measured = DataPart::kAll;
+    const Datasets data = open_datasets(o, 1);
+    const double deviation = std::sqrt(63 / 12.0);  // of 0 to 7, whose mean is 3.5
+    for (int i = 0; i < 8; ++i) {
+      ASSERT_TRUE(data.train->target_number(0, i).has_value());
+      EXPECT_NEAR(*data.train->target_number(0, i) * deviation, 1e7 - 3.5 + i / 8.0, 1e-6) << imported_like;
+    }
+  }
+}
+
 TEST_F(TableTest, FeaturesAndTargetsAreThoseOfPandas) {  // tests/data/tables/make_golden.py
   import(content(std::string(LOCKSTEP_TABLES) + "/table.csv"), {.target = "until", .fill_missing = true});
   DataOptions o;

@@ -94,9 +94,11 @@ class NumberTarget final : public SampleTarget {
     spec.tensors.push_back({std::string(kTargets), DType::kFloat32, {}});
   }
   void write(const DatasetFile& file, int64_t row, void* to) const override {
+    *static_cast<float*>(to) = static_cast<float>(*number(file, row));
+  }
+  std::optional<double> number(const DatasetFile& file, int64_t row) const override {
     const DatasetHeader& h = file.header;
-    *static_cast<float*>(to) =
-        static_cast<float>((file.numbers[static_cast<size_t>(row)] - h.target_centre()) / h.target_std);
+    return (file.numbers[static_cast<size_t>(row)] - h.target_centre()) / h.target_std;
   }
 
   void inspect(const DatasetFile& file, DatasetReport& report) const override {

@@ -93,6 +93,21 @@ lockstep data import csv third.csv third.h5 --label kind --leave-out more >/dev/
 refuses "a category that the run does not have" 65 "third.h5: .* column 'city' holds 'Bergen', which is none of its 3 categories: Bodo, Oslo, Voss" \
   lockstep eval table data.path=third.h5
 
+# Numbers to predict that are ten million deviations from the run's mean, where fp32 holds integers alone: r2 is that of the numbers. The
+# predictions are compared with them less ten million.
+numbers 240 32 17 | paste -d , - - - | awk -F , 'BEGIN { print "a,b,y" } { print $1 "," $2 "," ($1 + $2) / 16 + $3 / 32 }' >near.csv
+awk -F , -v OFS=, 'NR > 1 { $3 = sprintf("%.5f", 10000000 + $3) } { print }' near.csv >far.csv
+for name in near far; do succeeds "import" lockstep data import csv $name.csv $name.h5 --target y; done
+sed 's/first.h5/near.h5/' table.yaml >near.yaml
+succeeds "train" lockstep train near.yaml run.dir=near 'train.metrics=[rmse, r2]'
+lockstep predict near far.csv 2>/dev/null | paste -d , near.csv - | awk -F , 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "prediction") p = i }
+  NR > 1 { y[NR] = $3; found[NR] = $p - 10000000; sum += $3; n++ }
+  END { for (i in y) { off += (y[i] - found[i]) ^ 2; around += (y[i] - sum / n) ^ 2 }; printf "%.12g\n", 1 - off / around }' >wanted
+for name in far; do
+  found=$(lockstep eval near data.path=$name.h5 2>/dev/null | field r2)
+  expect "r2 of $name.h5: $found, and $(cat wanted) was due" awk -v a="$found" 'a < -1e12 && a / $1 - 1 < 1e-6 && 1 - a / $1 < 1e-6 { ok = 1 } END { exit !ok }' wanted
+done
+
 # Texts with labels.
 numbers 60 9 13 | awk '{ printf "{\"t\": \"%s %d\", \"y\": \"%s\"}\n", substr("a longer text", $1 + 1), NR, $1 % 3 ? "positive" : "negative" }' >texts.jsonl
 grep positive texts.jsonl >one.jsonl
