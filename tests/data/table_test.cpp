@@ -503,7 +503,7 @@ TEST_F(TableTest, TargetsFarFromAnotherMeanKeepTheirDifferences) {
   import(near, {.target = "y"});
   const std::string first = folder_ / "first.h5";
   std::filesystem::rename(out_, first);
-  for (const std::string& imported_like : {std::string()}) {
+  for (const std::string& imported_like : {std::string(), first}) {
     import(far, {.target = "y"}, imported_like);
     DataOptions o;
     o.path = out_;

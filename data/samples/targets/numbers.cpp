@@ -135,6 +135,18 @@ const SampleTarget& number_target() {
   return target;
 }
 
+namespace {
+
+// The most by which 32 bits change a number less the offset.
+double lost(const std::vector<double>& numbers, double offset) {
+  double most = 0;
+  for (const double value : numbers)
+    most = std::max(most, std::abs((value - offset) - static_cast<double>(static_cast<float>(value - offset))));
+  return most;
+}
+
+}  // namespace
+
 void write_numbers(Hdf5File& file, const std::vector<double>& numbers, DatasetHeader& header, const DataSchema* like) {
   FeatureMoments moments;
   for (double value : numbers) moments.add(value);
@@ -142,6 +154,11 @@ void write_numbers(Hdf5File& file, const std::vector<double>& numbers, DatasetHe
   header.target_mean = like ? like->target_mean : moments.mean;
   header.target_std = like ? like->target_std : moments.scale();
   header.target_offset = moments.offset(header.target_mean, header.target_std);
+  // Numbers that another mean and deviation normalise may be far from that mean and near to each other: then their own
+  // mean keeps more of their differences.
+  if (like && lost(numbers, header.target_offset) > 0x1p-20 * moments.scale() &&
+      lost(numbers, moments.mean) < lost(numbers, header.target_offset) / 2)
+    header.target_offset = moments.mean;
   if (moments.beyond_doubles()) warn_of_lost_bits(file.path(), "the targets", moments.largest, header.target_std);
   std::vector<float> stored;
   for (double value : numbers) stored.push_back(static_cast<float>(value - header.target_offset));

@@ -98,12 +98,13 @@ refuses "a category that the run does not have" 65 "third.h5: .* column 'city' h
 numbers 240 32 17 | paste -d , - - - | awk -F , 'BEGIN { print "a,b,y" } { print $1 "," $2 "," ($1 + $2) / 16 + $3 / 32 }' >near.csv
 awk -F , -v OFS=, 'NR > 1 { $3 = sprintf("%.5f", 10000000 + $3) } { print }' near.csv >far.csv
 for name in near far; do succeeds "import" lockstep data import csv $name.csv $name.h5 --target y; done
+succeeds "import --like" lockstep data import csv far.csv like.h5 --target y --like near.h5 --force
 sed 's/first.h5/near.h5/' table.yaml >near.yaml
 succeeds "train" lockstep train near.yaml run.dir=near 'train.metrics=[rmse, r2]'
 lockstep predict near far.csv 2>/dev/null | paste -d , near.csv - | awk -F , 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "prediction") p = i }
   NR > 1 { y[NR] = $3; found[NR] = $p - 10000000; sum += $3; n++ }
   END { for (i in y) { off += (y[i] - found[i]) ^ 2; around += (y[i] - sum / n) ^ 2 }; printf "%.12g\n", 1 - off / around }' >wanted
-for name in far; do
+for name in far like; do
   found=$(lockstep eval near data.path=$name.h5 2>/dev/null | field r2)
   expect "r2 of $name.h5: $found, and $(cat wanted) was due" awk -v a="$found" 'a < -1e12 && a / $1 - 1 < 1e-6 && 1 - a / $1 < 1e-6 { ok = 1 } END { exit !ok }' wanted
 done
