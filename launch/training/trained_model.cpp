@@ -79,9 +79,8 @@ Tensor TrainedModel::predictions_of(const Tensor& output) const {
   if (schema.target == TargetKind::kLabels && schema.classes > 0 && output.rank() == 2)
     return Tensor::of(probabilities_of(output), output.shape());
   if (schema.target != TargetKind::kNumbers) return output;
-  std::vector<float> out;
-  for (double value : output.to_vector())
-    out.push_back(static_cast<float>(schema.target_mean + schema.target_std * value));
+  std::vector<double> out;  // fp32 may hold none of the differences of large numbers
+  for (double value : output.to_vector()) out.push_back(schema.target_mean + schema.target_std * value);
   return Tensor::of(out, {std::ssize(out)});
 }
 

@@ -23,7 +23,7 @@ class TrainedModel {
   // The predictions for samples in the unit of the data that the model was trained on: rows float32 [B, features], of
   // a category 1 for the feature of its value and 0 for the others; images uint8 [B, height, width, channels]; tokens
   // int32 [B, tokens]. It computes in the type that the run trained in (precision.compute). They are probabilities
-  // float32 [B, classes] where samples have a label, as `lockstep predict` computes them, numbers float32 [B] in their
+  // float32 [B, classes] where samples have a label, as `lockstep predict` computes them, numbers float64 [B] in their
   // own unit where they have one to predict, and else what the model gives. Throws ExitCode::kUsage for samples of
   // another shape.
   Tensor predict(const Tensor& samples);

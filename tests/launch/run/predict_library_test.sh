@@ -41,6 +41,12 @@ like_predict "classes of rows" classes rows 2 new.csv
 table_run numbers --target price --leave-out kind
 top=1
 like_predict "numbers of rows" numbers rows 1 new.csv
+# Large ones, of which fp32 holds the whole part alone: their fractions are compared.
+awk -F, -v OFS=, 'NR > 1 { $5 += 9999000 } { print }' known.csv >large.csv && mv large.csv known.csv
+table_run large --target price --leave-out kind
+like_predict "large numbers of rows" large rows 1 new.csv
+for file in found wanted; do awk '{ printf "%.9g\n", $1 - 10000000 }' $file >$file.less; done
+expect "large numbers of rows: the same fractions" near found.less wanted.less
 top=all
 succeeds "rows of another width" lockstep predict classes new.csv
 cut -d, -f1,2 inputs >narrow

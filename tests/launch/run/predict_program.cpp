@@ -53,7 +53,7 @@ void predict(const std::string& run, const std::string& what, const std::vector<
                         : what == "rows" ? model.predict(rows_of(files[0]))
                                          : model.predict(images_of(files, model.task().input[2]));
   const int64_t values = result.numel() / result.dim(0);
-  for (int64_t i = 0; double value : result.to_vector()) std::printf("%.9g%c", value, ++i % values == 0 ? '\n' : ',');
+  for (int64_t i = 0; double value : result.to_vector()) std::printf("%.17g%c", value, ++i % values == 0 ? '\n' : ',');
 }
 
 }  // namespace
