@@ -47,26 +47,34 @@ std::vector<std::string> overrides_of(const Arguments& arguments, const Checkpoi
   return out;
 }
 
+struct MeasuredPart {
+  std::string on;
+  int64_t of_samples = 0;  // where it is a part of a copy of the run's data: of how many samples; else 0
+};
+
 // Another file than the run's that is given by hand is measured whole, unless a part of it is asked for. So is one that
-// begins with the run's samples, which a run that goes on would use no more of.
-std::string measured_part(const Arguments& arguments, const Checkpoint& c, Settings& settings) {
-  if (!arguments.text("on").empty()) return arguments.text("on");
+// begins with the run's samples, which a run that goes on would use no more of. A copy of the run's data is measured as
+// that is: a model's loss on what it was trained on would pass for that on new data.
+MeasuredPart measured_part(const Arguments& arguments, const Checkpoint& c, Settings& settings) {
+  if (!arguments.text("on").empty()) return {arguments.text("on")};
   const bool given = sets(arguments.rest(), {"data.path=", "data.sources", "data.hdf5.samples"});
-  if (!given || sets(arguments.rest(), {"data.validation", "data.fold."})) return "validation";
+  if (!given || sets(arguments.rest(), {"data.validation", "data.fold."})) return {"validation"};
   DataOptions whole = settings.data;
   whole.measured = DataPart::kAll;
   const Datasets data = settings.source->open(whole, static_cast<uint64_t>(settings.seed));
-  if (!data.train || to_hex(data.train->identity()) != c.info.dataset) return "all";
-  if (data.stored_samples == data.samples) return "validation";
+  if (!data.train || to_hex(data.train->identity()) != c.info.dataset) return {"all"};
+  if (data.stored_samples == data.samples) return {"validation", data.train->size()};
   if (is_first_process())
     log_warning(str(settings.data.path, ": its first ", data.samples, " of ", data.stored_samples,
                     " samples are those of ", c.dir, "'s data, on which it was trained; all are measured"));
   settings.data.resumed = {};
-  return "all";
+  return {"all"};
 }
 
 // "12 samples, all of test.h5"
-std::string measured_text(const Datasets& data, const DataOptions& options, const std::string& on) {
+std::string measured_text(const Datasets& data, const DataOptions& options, const MeasuredPart& part,
+                          const Checkpoint& c) {
+  const std::string& on = part.on;
   const std::string& file =
       on == "validation" && !options.validation_path.empty() ? options.validation_path : options.path;
   const std::string name = file.empty() ? "the data" : file;
@@ -75,6 +83,9 @@ std::string measured_text(const Datasets& data, const DataOptions& options, cons
              : on == "train" ? "the training part"
                              : "the validation part",
              " of ", name,
+             part.of_samples > 0 ? str(": ", options.path, " holds the data of ", part.of_samples, " samples that ",
+                                       c.dir, " was trained on; --on all measures all of them")
+                                 : "",
              data.validation->spec().find(kSampleWeights) ? "; the loss is the mean by sample weights" : "");
 }
 
@@ -132,8 +143,7 @@ std::vector<Command> eval_forms() {
        with_choice_of_checkpoint(
            {{"on",
              "part of the data: validation, train (in order, from its first sample), or all; default: all of a file "
-             "that "
-             "data.path=FILE gives here, else validation",
+             "that data.path=FILE gives here, unless it holds the data that the run was trained on; else validation",
              "PART", ""},
             {"ranks", "ranks in this process", "N", "0"},
             {"confusion",
@@ -167,7 +177,8 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   auto settings = settings_of_checkpoint(app, newest, overrides_of(arguments, newest));
   if (!settings->data.like && sets(arguments.rest(), {"data."}))
     settings->data.like = data_to_fit(app, newest, *settings);
-  const std::string on = measured_part(arguments, newest, *settings);
+  const MeasuredPart part = measured_part(arguments, newest, *settings);
+  const std::string& on = part.on;
   settings->data.measured = part_of(on);
   const bool pictured = is_confusion_picture(confusion);
   settings->train.eval_ema = false;  // what is loaded is measured
@@ -206,7 +217,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
     const std::vector<std::string> more =
         confusion.empty() ? std::vector<std::string>{} : std::vector<std::string>{"confusion"};
     const EvalReport e = placed.evaluate(*reference.data().validation, more);
-    if (comm.rank() == 0) log_info(str("measured ", measured_text(data, settings->data, on)));
+    if (comm.rank() == 0) log_info(str("measured ", measured_text(data, settings->data, part, checkpoint)));
     JsonObject line{{"checkpoint", checkpoint.dir},
                     {"step", checkpoint.info.step},
                     {"on", on},
