@@ -22,7 +22,7 @@ class PlanChannel final : public Channel {
   int rank() const override { return me_; }
   int size() const override { return static_cast<int>(ranks_.size()); }
   std::string_view backend() const override { return "plan"; }
-  bool shares_memory() const override { return planned_.reads && machines_.back() == 0; }
+  bool shares_memory() const override { return !planned_.gpus && machines_.back() == 0; }
   std::vector<int> machines() const override { return machines_; }
   void run(const Call&) override {}
   std::shared_ptr<Channel> split(const Call& call) override {
@@ -50,7 +50,11 @@ class PlanChannel final : public Channel {
   struct Load {
     double away = 0, here = 0, rounds = 0;
   };
-  Load load_of(const Call& call) const;
+  Load load_of(const Call& call) const { return planned_.gpus ? load_by_nccl(call) : load_by_mpi(call); }
+  Load load_by_mpi(const Call& call) const;
+  Load load_by_nccl(const Call& call) const;
+  Load direct_load(const Call& all_to_all) const;
+  bool here(int rank) const { return machines_[static_cast<size_t>(rank)] == machines_[static_cast<size_t>(me_)]; }
 
   const std::vector<int> ranks_;
   const int me_;
@@ -58,24 +62,37 @@ class PlanChannel final : public Channel {
   std::vector<int> machines_;  // by rank: Communicator::machines
 };
 
+// An all_to_all: each pair of ranks by itself, in either backend.
+PlanChannel::Load PlanChannel::direct_load(const Call& call) const {
+  Load load;
+  const auto width = static_cast<double>(size_of(call.dtype));
+  for (int r = 0; r < size(); ++r) {
+    const auto i = static_cast<size_t>(r);
+    if (r == me_) continue;
+    if (here(r)) load.here += static_cast<double>(call.counts[i]) * width;
+    else load.away += static_cast<double>(call.send_counts[i]) * width;
+  }
+  load.rounds = std::ceil((size() - 1.0) / kMessagesUnderWay);
+  return load;
+}
+
 // As MpiChannel makes these calls (comm/mpi_comm.cpp).
-PlanChannel::Load PlanChannel::load_of(const Call& call) const {
+PlanChannel::Load PlanChannel::load_by_mpi(const Call& call) const {
   Load load;
   const auto width = static_cast<double>(size_of(call.dtype));
   const auto bytes = [&](int64_t elements) { return static_cast<double>(elements) * width; };
   const MachineGrid grid = MachineGrid::of(machines_);
   const bool one_machine = machines_.back() == 0;
-  const auto here = [&](int r) { return machines_[static_cast<size_t>(r)] == machines_[static_cast<size_t>(me_)]; };
   const double doublings = std::ceil(std::log2(size()));
   switch (call.kind) {
     case CallKind::kAllGather: {
       const auto own = bytes(call.counts[static_cast<size_t>(me_)]);
-      const bool in_stages = grid.machines > 1 && planned_.reads;
+      const bool in_stages = grid.machines > 1;
       // What comes from ranks of this machine: of all machines, where it comes in stages.
       for (int r = 0; r < size(); ++r)
         if (r != me_ && (in_stages ? r % grid.ranks != me_ % grid.ranks : here(r)))
           load.here += bytes(call.counts[static_cast<size_t>(r)]);
-      if (one_machine && planned_.reads) break;
+      if (one_machine) break;
       if (in_stages && !is_small(call)) {
         load.away = own * (grid.machines - 1);
         for (const int extent : grid.steps()) load.rounds += extent - 1;
@@ -86,14 +103,7 @@ PlanChannel::Load PlanChannel::load_of(const Call& call) const {
       load.rounds = is_small(call) ? doublings : std::ceil((size() - 1.0) / kMessagesUnderWay);
       break;
     }
-    case CallKind::kAllToAll:
-      for (int r = 0; r < size(); ++r) {
-        if (r == me_) continue;
-        if (here(r)) load.here += bytes(call.counts[static_cast<size_t>(r)]);
-        else load.away += bytes(call.send_counts[static_cast<size_t>(r)]);
-      }
-      load.rounds = std::ceil((size() - 1.0) / kMessagesUnderWay);
-      break;
+    case CallKind::kAllToAll: return direct_load(call);
     case CallKind::kReduceScatter:
       for (int r = 0; r < size(); ++r)
         if (r != me_) (here(r) ? load.here : load.away) += bytes(call.counts[static_cast<size_t>(r)]);
@@ -109,14 +119,40 @@ PlanChannel::Load PlanChannel::load_of(const Call& call) const {
   return load;
 }
 
+// By NCCL's rings (comm/nccl_channel.cpp has the calls): the ranks of a machine are neighbours in a ring, and one of
+// them passes on to the next machine whatever the ring carries. A ring is as fast as its slowest hop.
+PlanChannel::Load PlanChannel::load_by_nccl(const Call& call) const {
+  const auto width = static_cast<double>(size_of(call.dtype));
+  double passed = 0, turns = 1;  // bytes that a rank passes on; how often the ring is gone through
+  switch (call.kind) {
+    case CallKind::kAllToAll: return direct_load(call);
+    case CallKind::kAllGather:
+    case CallKind::kReduceScatter:
+      for (int r = 0; r < size(); ++r)
+        if (r != me_) passed += static_cast<double>(call.counts[static_cast<size_t>(r)]) * width;
+      break;
+    case CallKind::kAllReduce:  // a reduce_scatter and an all_gather
+      passed = 2 * static_cast<double>(call.numel) * width * (size() - 1) / size();
+      turns = 2;
+      break;
+    case CallKind::kBroadcast: passed = static_cast<double>(call.numel) * width; break;
+    default: return {};
+  }
+  const int machines = *std::max_element(machines_.begin(), machines_.end()) + 1;
+  if (machines == 1) return {.here = passed};
+  int sharing = 0;  // ranks of this machine, of which each is given an equal part of what leaves it
+  for (int r = 0; r < size(); ++r) sharing += here(r) ? 1 : 0;
+  return {.away = passed / sharing, .rounds = turns * (machines - 1)};
+}
+
 double PlanChannel::simulated_end(const Call& call, double begin_s) {
   if (!planned_.links || size() == 1) return begin_s;
   const PlannedLinks::Rates& rates = planned_.links->rates();
   const bool one_machine = machines_.back() == 0;
   const Load load = load_of(call);
-  // All ranks compare their calls first.
   const double latency = one_machine ? rates.meeting_s : rates.latency_s;
-  double end = begin_s + latency * (one_machine && planned_.reads ? 1 : std::ceil(std::log2(size())));
+  // All ranks compare their calls first; those of GPUs within each machine, where they also launch.
+  double end = begin_s + (one_machine || planned_.gpus ? rates.meeting_s : latency * std::ceil(std::log2(size())));
   end += load.rounds * latency;
   const int ranks = planned_.ranks > 0 ? planned_.ranks : 1;
   if (load.away > 0) end = planned_.links->carry(end, load.away * ranks, simulated_time->now_s);

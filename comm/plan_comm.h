@@ -34,7 +34,7 @@ class PlannedLinks {
 // Where the ranks of a plan are.
 struct PlannedMachines {
   int ranks = 0;                  // of a machine, consecutive; 0: all are on one
-  bool reads = true;              // the ranks of a machine read each other's memory, as on the CPU
+  bool gpus = false;              // a GPU for each rank, and NCCL; else CPUs, where a machine's ranks share memory
   PlannedLinks* links = nullptr;  // where time is simulated; borrowed
 };
 

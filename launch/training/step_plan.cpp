@@ -36,14 +36,8 @@ int group_of(const Settings& settings, int ranks) {
   return settings.parallel.level == ShardLevel::kNone ? 1 : ranks;
 }
 
-// Will the ranks read each other's host memory, as ranks on the CPU of one machine do?
-bool reads_memory(const Settings& settings) {
-  const DeviceChoice choice = settings.device.choice;
-  return choice == DeviceChoice::kCpu || (choice == DeviceChoice::kAuto && !has_gpu_driver());
-}
-
 PlannedMachines machines_of(const Settings& settings, int machine_ranks, PlannedLinks* links = nullptr) {
-  return {machine_ranks, reads_memory(settings), links};
+  return {machine_ranks, plans_gpus(settings), links};
 }
 
 // Runs the first steps of a rank on the device without bytes. The first step allocates memory that later ones reuse;
@@ -103,6 +97,11 @@ void make_plannable(Settings& settings) {
   settings.data.memory = 0;
   settings.verify.every = settings.verify.recompute = settings.verify.memory = 0;
   settings.graph = false;  // needs a GPU
+}
+
+bool plans_gpus(const Settings& settings) {
+  const DeviceChoice choice = settings.device.choice;
+  return choice == DeviceChoice::kCuda || (choice == DeviceChoice::kAuto && has_gpu_driver());
 }
 
 StepPlan plan_step(const Settings& settings, SharedData& data, int ranks, PlannedRanks planned, int machine_ranks,

@@ -33,6 +33,9 @@ enum class PlannedRanks { kFirst, kBusiest };
 // data: only the data's shapes are needed, and there are no replicas to compare.
 void make_plannable(Settings& settings);
 
+// Is a plan of `settings` one of GPUs, which exchange by NCCL? Where the key `device` is auto: has this machine a GPU?
+bool plans_gpus(const Settings& settings);
+
 // What a step takes on machines that are described by a few numbers.
 struct PlannedRates {
   double flops_s = 0;         // of a rank's products

@@ -68,7 +68,7 @@ TEST(PlanComm, EveryRankSaysWhatThisOneSays) {
 }
 
 TEST(PlanComm, LinesOfAGridKnowTheirMachines) {
-  const auto comm = make_plan_communicator(13, 24, {2, true});  // 12 machines of 2
+  const auto comm = make_plan_communicator(13, 24, {2});  // 12 machines of 2
   EXPECT_FALSE(comm->shares_memory());
   EXPECT_EQ(comm->machines()[23], 11);
   const auto machine = comm->split_axis(1, 2, "ranks of a machine");
@@ -79,7 +79,7 @@ TEST(PlanComm, LinesOfAGridKnowTheirMachines) {
   EXPECT_EQ(pairs->rank(), 1);
   EXPECT_FALSE(pairs->shares_memory());
   EXPECT_EQ(pairs->machines(), (std::vector<int>{0, 1}));
-  EXPECT_FALSE(make_plan_communicator(0, 4, {0, false})->shares_memory());
+  EXPECT_FALSE(make_plan_communicator(0, 4, {.gpus = true})->shares_memory());
 }
 
 TEST(PlanComm, LinksCarryOneThingAfterTheOther) {
@@ -91,6 +91,71 @@ TEST(PlanComm, LinksCarryOneThingAfterTheOther) {
   EXPECT_DOUBLE_EQ(links.carry(1.5, 100, 0), 3);  // behind the first
   EXPECT_DOUBLE_EQ(links.carry(0, 250, 0), 5.5);  // [0, 1), [3, 4) and what is left behind all
   EXPECT_DOUBLE_EQ(links.carry(6, 0, 6), 6);
+}
+
+// Two machines of four ranks, 400 kB a rank, a link of 1 MB/s with 1 s a message, memory of 10 MB/s.
+double seconds_of(bool gpus, const std::function<Work(Communicator& comm)>& call) {
+  struct NoTime final : SimulatedTime {
+    double seconds_of(const TaskCost&) const override { return 0; }
+  } time;
+  const WithSimulatedTime simulated(time);
+  Stream stream(new_meta_device(), Stream::Mode::kInline);
+  const WithStream with(stream);
+  PlannedLinks links({.latency_s = 1, .bytes_s = 1e6, .memory_bytes_s = 1e7, .meeting_s = 0.5});
+  const auto comm = make_plan_communicator(1, 8, {.ranks = 4, .gpus = gpus, .links = &links});
+  call(*comm).wait();
+  return time.now_s;
+}
+
+TEST(PlanComm, AMachineOfGpusGetsEachGatheredByteOnce) {
+  const std::vector<int64_t> counts(8, 100'000);  // 400 kB of each rank, 3.2 MB in all
+  const auto gather = [&](Communicator& comm) {
+    return comm.all_gather(Tensor::zeros({800'000}), Tensor::zeros({100'000}), counts, "x");
+  };
+  // Ranks compare their calls (3 rounds of 1 s), each of a machine's four sends its part to the other one (1.6 MB, 1 s
+  // a round, of which there is one), and the six parts of other lanes are read (2.4 MB).
+  EXPECT_DOUBLE_EQ(seconds_of(false, gather), 3 + 1 + 1.6 + 0.24);
+  // One launch, and one ring: a machine passes on seven of the eight parts (2.8 MB).
+  EXPECT_DOUBLE_EQ(seconds_of(true, gather), 0.5 + 1 + 2.8);
+}
+
+TEST(PlanComm, AMachineOfGpusSendsEachSumOnce) {
+  const std::vector<int64_t> counts(8, 100'000);
+  const auto scatter = [&](Communicator& comm) {
+    return comm.reduce_scatter(Tensor::zeros({100'000}), Tensor::zeros({800'000}), counts, ReduceOp::kSum, "x");
+  };
+  // Each rank sends each part to its owner itself: four times four parts leave a machine (6.4 MB), three are read.
+  EXPECT_DOUBLE_EQ(seconds_of(false, scatter), 3 + 1 + 6.4 + 0.12);
+  EXPECT_DOUBLE_EQ(seconds_of(true, scatter), 0.5 + 1 + 2.8);
+  const auto all_reduce = [](Communicator& comm) {
+    return comm.all_reduce(Tensor::zeros({800'000}), ReduceOp::kSum, "x");
+  };
+  EXPECT_DOUBLE_EQ(seconds_of(true, all_reduce), 0.5 + 2 + 5.6) << "the ring is gone through twice";
+  const auto broadcast = [](Communicator& comm) { return comm.broadcast(Tensor::zeros({800'000}), 0, "x"); };
+  EXPECT_DOUBLE_EQ(seconds_of(true, broadcast), 0.5 + 1 + 3.2);
+  // Each pair by itself in either backend: four ranks send 400 kB to each of four, and read 1.2 MB.
+  const auto exchange = [](Communicator& comm) {
+    std::vector<int64_t> sizes(8, 100'000), places;
+    for (int64_t r = 0; r < 8; ++r) places.push_back(100'000 * r);
+    return comm.all_to_all(Tensor::zeros({800'000}), sizes, places, Tensor::zeros({800'000}), sizes, places, "x");
+  };
+  EXPECT_DOUBLE_EQ(seconds_of(true, exchange), 0.5 + 1 + 6.4 + 0.12);
+}
+
+// Groups of two on each machine, and lanes of one rank a machine, of which a machine has four at a time.
+TEST(PlanComm, GpusThatAreALineOfAGridShareTheLinkWithTheOtherLines) {
+  const auto along = [](int stride, int extent) {
+    return [stride, extent](Communicator& all) {
+      const auto comm = all.split_axis(stride, extent, "line");
+      const Work work = comm->all_gather(Tensor::zeros({100'000 * extent}), Tensor::zeros({100'000}),
+                                         std::vector<int64_t>(static_cast<size_t>(extent), 100'000), "x");
+      work.wait();
+      return Work();
+    };
+  };
+  const double split = 0.5;  // a call, too
+  EXPECT_DOUBLE_EQ(seconds_of(true, along(1, 2)), split + 0.5 + 0.04) << "within a machine: 400 kB of memory";
+  EXPECT_DOUBLE_EQ(seconds_of(true, along(4, 2)), split + 0.5 + 1 + 1.6) << "four lanes, each a part of 400 kB";
 }
 
 // Compute that does not wait for an exchange goes on beside it; what waits for it ends with it.
@@ -105,7 +170,7 @@ TEST(PlanComm, SimulatedTimeOverlapsExchangesWithTasks) {
   rates.bytes_s = 100;
   rates.memory_bytes_s = 1e12;
   PlannedLinks links(rates);
-  const auto comm = make_plan_communicator(0, 2, {1, true, &links});
+  const auto comm = make_plan_communicator(0, 2, {.ranks = 1, .links = &links});
   const Tensor sent = Tensor::zeros({100}), received = Tensor::zeros({100});
   const auto swap = [&] { return comm->all_to_all(received, {0, 50}, {0, 0}, sent, {0, 50}, {0, 0}, "x"); };
   const double begun = time.now_s;
