@@ -105,6 +105,27 @@ succeeds "one micro-batch a rank" lockstep plan text.yaml "${several[@]}" batch.
 same "one micro-batch a rank: what was said" "$taken" "$(sed -nE 's/^none +1 +[0-9.]+ .iB +([0-9.]+ .iB).*/\1/p' out)"
 expect "one micro-batch a rank: nothing to explain" bash -c "! grep -q 'fixed tree' out"
 
+# Advice is for the device of the table, which --gpu-memory chooses here: GPUs take buffers for what they exchange, CPUs none.
+gpus=("${several[@]}" --ranks 8 --machine-ranks 4 --gpu-memory 80GiB)
+none_takes() { sed -nE 's/^none +1 +[0-9.]+ .iB +([0-9.]+ .iB).*/\1/p' out; } # of gradients
+advised() { sed -nE "s/^  .*$1.* takes ([0-9.]+ MiB)[,:].*/\\1/p" out; }
+succeeds "advice for GPUs" lockstep plan text.yaml "${gpus[@]}"
+expect "advice for GPUs: the device" grep -q '^planned for GPUs, which exchange by NCCL (device (default): auto, and --gpu-memory is given)$' out
+one=$(advised batch.micro=8) fast=$(advised reduce=fast)
+expect "advice for GPUs: sums of the library, and what they give up" grep -qE '^  reduce=fast, which takes [0-9.]+ MiB: .*bits depend on' out
+succeeds "advice for GPUs: one micro-batch" lockstep plan text.yaml "${gpus[@]}" batch.micro=8
+same "advice for GPUs: one micro-batch" "$one" "$(none_takes)"
+succeeds "advice for GPUs: sums of the library" lockstep plan text.yaml "${gpus[@]}" reduce=fast
+same "advice for GPUs: sums of the library" "$fast" "$(none_takes)"
+expect "sums of the library: they are not advised again" bash -c "! grep -q 'reduce=fast' out"
+succeeds "advice for CPUs: one micro-batch" lockstep plan text.yaml "${gpus[@]}" batch.micro=8 device=cpu
+expect "advice for CPUs: one micro-batch takes less" test "$one" != "$(none_takes)"
+expect "advice for CPUs: the device" grep -q '^planned for CPUs (override .*device=cpu): device)$' out
+succeeds "the device as JSON" lockstep plan text.yaml "${gpus[@]}" --json
+expect "the device as JSON" grep -q '"device":"cuda"' out
+succeeds "advice where no level fits" lockstep plan text.yaml "${several[@]}" --ranks 2 --gpu-memory 1MiB
+expect "advice where no level fits: what was tried" grep -qE 'enough for no level; neither .*reduce=fast makes it fit: a rank takes at least' out
+
 # What the file says of its own layout is set back in the advice, so that it can be followed; sentinels have nothing to compare.
 layout=(sharding.level=parameters sharding.group=2 sharding.gathered_limit=30 sharding.reshard_after_forward=true)
 succeeds "a file with a layout of its own" lockstep plan images.yaml "${layout[@]}" verify.every=1 --ranks 4 --gpu-memory 1GiB
@@ -125,10 +146,24 @@ for rate in 1000 10; do
 done
 succeeds "time on four machines as a table" lockstep plan "${on8[@]}" --machine-ranks 2 --latency 20 --bandwidth 10
 expect "time on four machines as a table" grep -qE '^parameters +8 +[0-9.]+ ms +[0-9.]+ ms +[0-9.]+ ms +[0-9.]+% +[0-9.]+$' out
+expect "time on four machines as a table: where its figures come from" grep -qE \
+  '^from 100 GF/s \(--flops\) and 10.0 GB/s of memory \(--memory-rate\) a rank; between machines 20.0 us a message \(--latency\) and 10.0 MB/s a machine \(--bandwidth\)$' out
+# GPUs' rings bring a gathered byte to a machine once, as stages of CPUs do.
+for device in cpu cuda; do
+  succeeds "time of level parameters, $device" lockstep plan text.yaml "${several[@]}" --ranks 8 --machine-ranks 4 --time --flops 1000 \
+    --memory-rate 100 --latency 20 --bandwidth 100 device=$device --json
+  step_of parameters >"step.$device"
+done
+expect "time of level parameters: as many bytes" awk -v c="$(cat step.cpu)" -v g="$(cat step.cuda)" 'BEGIN { exit !(g > 0.7 * c && g < 1.3 * c) }'
 succeeds "doctor" lockstep doctor --ranks 2 --json
 cp out health
 succeeds "time by what doctor measured" lockstep plan images.yaml --ranks 2 --time --health health --json
 expect "time by what doctor measured" test -n "$(step_of none)"
+succeeds "time by what doctor measured, as a table" lockstep plan images.yaml --ranks 2 --time --health health --flops 3
+expect "time by what doctor measured: the device" grep -q '^planned for CPUs (device (default): auto, and --health was measured on CPUs)$' out
+expect "time by what doctor measured: the figures" grep -qE '^from 3.0 GF/s \(--flops\) and [0-9.]+ GB/s of memory \(--health health, measured on CPUs\) a rank$' out
+succeeds "figures of another device" lockstep plan images.yaml device=cuda --ranks 2 --time --health health
+expect "figures of another device" grep -q 'times are planned for GPUs, but --health health was measured on CPUs' err
 refuses "time without a rank's speed" 64 "--time needs a rank's speed: --health FILE.*" lockstep plan images.yaml --time
 refuses "time without links" 64 '--time on several machines needs their links.*' lockstep plan images.yaml --ranks 4 --machine-ranks 2 --time --health health
 refuses "machines of unequal size" 64 '--machine-ranks 3 does not divide 4 ranks' lockstep plan images.yaml --ranks 4 --machine-ranks 3
