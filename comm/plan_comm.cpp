@@ -21,7 +21,7 @@ class PlanChannel final : public Channel {
 
   int rank() const override { return me_; }
   int size() const override { return static_cast<int>(ranks_.size()); }
-  std::string_view backend() const override { return "plan"; }
+  std::string_view backend() const override { return planned_.gpus ? "nccl" : "plan"; }
   bool shares_memory() const override { return !planned_.gpus && machines_.back() == 0; }
   std::vector<int> machines() const override { return machines_; }
   void run(const Call&) override {}

@@ -61,7 +61,9 @@ GradientBucket::GradientBucket(const ParameterBucket& parameters, const Mesh& me
       reduce_dtype_(o.reduce_dtype),
       mode_(o.reduce),
       in_place_(mode_ == ReduceMode::kExact && reads_in_place(mesh.first())),
-      in_stages_(mode_ == ReduceMode::kExact && mesh.machines().machines > 1) {
+      in_stages_(mode_ == ReduceMode::kExact && mesh.machines().machines > 1),
+      gives_back_(keeps_leaves_ && mode_ == ReduceMode::kExact && mesh.data().size > 1 &&
+                  mesh.data().comm().backend() == "nccl") {
   for (size_t i = 0; i < parameters.members().size(); ++i) {
     AutogradRecord& record = *parameters.members()[i].parameter->value.record();
     record.before_grad = [this] { allocate_leaf(); };
@@ -106,6 +108,13 @@ Tensor GradientBucket::take_sum() {
   }
   Tensor t = spare_sums_.back();
   spare_sums_.pop_back();
+  return t;
+}
+
+// Contents undefined, until the exchange is done.
+Tensor GradientBucket::take_for_exchange(int64_t elements, DType dtype) {
+  const Tensor t = Tensor::empty({elements}, dtype);
+  (gives_back_ ? used_ : in_flight_).push_back(t);
   return t;
 }
 
@@ -212,9 +221,9 @@ void GradientBucket::leaf_complete() {
 // --- The exchange
 
 // Each rank sends every other its nodes' sums of that one's part; returns all ranks' nodes of this rank's part, merged.
-// Sends in the order of the current stream, merges in the order of `merging`. Where ranks bring many nodes, the parts
-// are exchanged in stretches, one after the other into the same memory, so that what arrives never takes more than
-// kReceived whole buffers.
+// Sends in the order of the current stream, merges in the order of `merging`; what is given back in the latter's order
+// is also sent in it. Where ranks bring many nodes, the parts are exchanged in stretches, one after the other into the
+// same memory, so that what arrives never takes more than kReceived whole buffers.
 GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& nodes, const Parts& parts,
                                                const std::vector<IndexRange>& ranges, DType wire, Stream& merging) {
   const int size = comm.size(), me = comm.rank();
@@ -228,10 +237,19 @@ GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& 
   const auto stretches = static_cast<int>(std::max<int64_t>(1, ceil_div(static_cast<int64_t>(calls), kReceived)));
   const IndexRange my_part = parts[static_cast<size_t>(me)];
 
+  Stream& sending = gives_back_ ? merging : current_stream();
   std::vector<Tensor> sent, received(calls);
-  for (size_t k = 0; k < calls; ++k)
-    sent.push_back(k < held_by(me).size() ? raw::cast(nodes[k].second, wire) : Tensor::empty({0}, wire));
-  in_flight_.insert(in_flight_.end(), sent.begin(), sent.end());
+  {
+    const WithStream order(sending);
+    const auto in_wire_type = [&](const Tensor& node) {
+      if (node.dtype() == wire) return node;
+      const Tensor t = take_for_exchange(node.numel(), wire);
+      raw::copy(t, node);
+      return t;
+    };
+    for (size_t k = 0; k < calls; ++k)
+      sent.push_back(k < held_by(me).size() ? in_wire_type(nodes[k].second) : Tensor::empty({0}, wire));
+  }
 
   Nodes result;
   for (int stretch = 0; stretch < stretches; ++stretch) {
@@ -241,7 +259,7 @@ GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& 
     std::vector<std::vector<int64_t>> places;
     {
       // A later stretch overwrites what the one before has merged.
-      const WithStream order(stretch == 0 ? current_stream() : merging);
+      const WithStream order(stretch == 0 ? sending : merging);
       for (size_t k = 0; k < calls; ++k) {
         std::vector<int64_t> send_counts, send_offsets, receive_counts, receive_offsets;
         int64_t arriving = 0;
@@ -253,10 +271,7 @@ GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& 
           receive_offsets.push_back(arriving);
           arriving += receive_counts.back();
         }
-        if (!received[k] || received[k].numel() < arriving) {
-          received[k] = Tensor::empty({arriving}, wire);
-          in_flight_.push_back(received[k]);
-        }
+        if (!received[k] || received[k].numel() < arriving) received[k] = take_for_exchange(arriving, wire);
         works.push_back(comm.all_to_all(received[k].slice(0, 0, arriving), receive_counts, receive_offsets, sent[k],
                                         send_counts, send_offsets, collective_name()));
         places.push_back(receive_offsets);
@@ -272,19 +287,19 @@ GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& 
         Tensor value =
             r == me ? nodes[k].second.slice(0, part(me).begin, part(me).end) : received[k].slice(0, at, at + mine);
         if (value.dtype() != DType::kFloat32) {
-          value = raw::cast(value, DType::kFloat32);
-          in_flight_.push_back(value);
+          const Tensor wide = take_for_exchange(value.numel());
+          raw::copy(wide, value);
+          value = wide;
         }
         stack.push(held_by(r)[k], value, add_into);
       }
     if (stretches == 1) return stack.nodes();
     for (size_t i = 0; i < stack.nodes().size(); ++i) {
       const auto& [range, value] = stack.nodes()[i];
-      if (stretch == 0) result.emplace_back(range, Tensor::empty({my_part.size()}));
+      if (stretch == 0) result.emplace_back(range, take_for_exchange(my_part.size()));
       raw::copy(result[i].second.slice(0, part(me).begin - my_part.begin, part(me).end - my_part.begin), value);
     }
   }
-  for (const auto& [range, value] : result) in_flight_.push_back(value);
   return result;
 }
 
@@ -331,8 +346,7 @@ GradientBucket::Nodes GradientBucket::exchange_in_place(Communicator& comm, cons
   Nodes result;
   std::vector<float*> outs;
   for (const IndexRange& node : merge.results()) {
-    result.emplace_back(node, last ? take_sum() : Tensor::empty({total}));
-    if (!last) in_flight_.push_back(result.back().second);
+    result.emplace_back(node, last ? take_sum() : take_for_exchange(total));
     outs.push_back(static_cast<float*>(result.back().second.write()));
   }
   current_stream().enqueue(
@@ -447,9 +461,8 @@ GradientBucket::Nodes GradientBucket::exchange_within_machine(const Nodes& nodes
 GradientBucket::Nodes GradientBucket::arranged(const Nodes& nodes, const Parts& parts) {
   Nodes out;
   for (const auto& [range, buffer] : nodes) {
-    const Tensor to = Tensor::empty({buffer.numel()});
+    const Tensor to = take_for_exchange(buffer.numel());
     out.emplace_back(range, to);
-    in_flight_.push_back(to);
     int64_t at = 0;
     for (const IndexRange& part : parts) {
       raw::copy(to.slice(0, at, at + part.size()), buffer.slice(0, part.begin, part.end));
@@ -526,7 +539,7 @@ void GradientBucket::fold(Nodes nodes, bool last) {
       add_into(into, from);
       if (holds(sums_, from)) spare_sums_.push_back(from);
     });
-  if (last && keeps_leaves_) return;
+  if (last && keeps_leaves_ && !gives_back_) return;
   for (auto& [range, value] : sum_.nodes())
     if (!holds(sums_, value)) {
       const Tensor kept = take_sum();
@@ -636,6 +649,12 @@ void GradientBucket::measure(const Tensor& sum) {
 
 void GradientBucket::set_gradients(Slot* slots) const {
   for (size_t i = 0; i < layout().members().size(); ++i) slots[i].gradient = parameters_.of_slice(gradient_, i);
+}
+
+void GradientBucket::give_back(Stream& merging) {
+  const WithStream with(merging);
+  for (const Tensor& t : used_) t.storage()->release();
+  used_.clear();
 }
 
 bool GradientBucket::finish_reduce(std::optional<Seconds> patience) {

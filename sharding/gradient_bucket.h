@@ -60,6 +60,8 @@ class GradientBucket {
   void end_apart();
   // Launches the round's exchange; merging goes on in the order of `merging`. Collective.
   void reduce(const ReduceRound& round, Stream& merging);
+  // In the order of `merging`, that of reduce(): gives back what its exchange used, where GPUs keep their leaves.
+  void give_back(Stream& merging);
   // Blocks the host until reduce() is done, and what it gathers is there, and gives back what it used meanwhile. False
   // where `patience` ends first.
   bool finish_reduce(std::optional<Seconds> patience = {});
@@ -81,6 +83,7 @@ class GradientBucket {
   DType wire_type(const ReduceRound& round) const;
   Tensor take_leaf();
   Tensor take_sum();
+  Tensor take_for_exchange(int64_t elements, DType dtype = DType::kFloat32);
   void allocate_leaf();
   void gradient_arrived(size_t i);
   void leaf_complete();
@@ -113,6 +116,9 @@ class GradientBucket {
   ReduceMode mode_;
   bool in_place_;   // the ranks of the first exchange read each other's leaves where they lie
   bool in_stages_;  // or they are a grid of machines
+  // Leaves stay, and memory is freed in the order of streams: what an exchange uses is given back before the host knows
+  // that it is done.
+  bool gives_back_;
 
   int64_t micro_count_ = 0, micro_ = 0, watched_ = -1;
   const GradientSink* sink_ = nullptr;  // borrowed for the step, or for the micro-batch that is apart
@@ -123,6 +129,7 @@ class GradientBucket {
   TreeStack<Tensor> sum_;    // of all ranks' so far; this rank's part
   std::vector<Tensor> leaves_, spare_, sums_, spare_sums_;
   std::vector<Tensor> in_flight_;  // what the exchange uses until it is done
+  std::vector<Tensor> used_;       // of that, what give_back() frees
   Tensor leaf_, gradient_, gradient_buffer_;
   std::vector<bool> arrived_;
   int pending_ = 0;

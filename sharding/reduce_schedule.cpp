@@ -9,8 +9,9 @@ namespace {
 
 // Exchanges under way at a time where gradients leave at once: the bound on their memory.
 constexpr size_t kInFlight = 2;
-// Where machines exchange in stages: so that links carry one bucket while another is added up or waits for a late rank.
-constexpr int kInStages = 2;
+// Streams on which sums are merged, where machines exchange in stages or GPUs give back what they used: so that links
+// carry one bucket while another is added up or waits for a late rank.
+constexpr int kBesideEachOther = 2;
 // Where another rank's micro-batch does not use a block, that rank's part may come only when its backward ends, which
 // may wait for this rank: after this time more memory is taken instead.
 constexpr Seconds kPatience{1};
@@ -25,9 +26,11 @@ ReduceSchedule::ReduceSchedule(const Mesh& mesh, const DataParallelOptions& opti
   // With NCCL the GPU's queue waits for the exchange. Exchanges through host memory need a thread that waits for them;
   // where they go through several stages, one for each bucket that is on its way.
   if (const Axis& data = mesh.data(); data.size > 1) {
-    const auto mode = data.comm().backend() == "nccl" ? Stream::Mode::kInline : Stream::Mode::kThread;
-    for (int i = 0; i < (mesh.machines().machines > 1 ? kInStages : 1); ++i)
-      merging_.push_back(std::make_unique<Stream>(current_device(), mode));
+    const bool nccl = data.comm().backend() == "nccl";
+    const bool gives_back = nccl && micro_schedule_ == MicroSchedule::kLocal;
+    for (int i = 0; i < (gives_back || mesh.machines().machines > 1 ? kBesideEachOther : 1); ++i)
+      merging_.push_back(
+          std::make_unique<Stream>(current_device(), nccl ? Stream::Mode::kQueue : Stream::Mode::kThread));
   }
 }
 
@@ -122,7 +125,10 @@ void ReduceSchedule::start(size_t bucket) {
   GradientBucket& b = *buckets_[bucket];
   const ParameterBucket& p = b.parameters();
   in_flight_.push_back({bucket, log_.started(Transfer::Kind::kReduce, p.name(), p.layout().total() * 4)});
-  b.reduce(round(), merging_.empty() ? current_stream() : *merging_[bucket % merging_.size()]);
+  if (merging_.empty()) return b.reduce(round(), current_stream());
+  const size_t stream = bucket % merging_.size();
+  if (bucket >= merging_.size()) buckets_[bucket - merging_.size()]->give_back(*merging_[stream]);
+  b.reduce(round(), *merging_[stream]);
 }
 
 void ReduceSchedule::leaf_needs_memory() {
@@ -170,9 +176,12 @@ bool ReduceSchedule::finish_oldest(std::optional<Seconds> patience) {
   return true;
 }
 
-// Where leaves stay, so does what the exchanges use, until the next step begins: a GPU's queue then waits for them, not
-// the host. Elsewhere memory is given back as they end.
+// Where leaves stay, a GPU's queue waits for the exchanges, not the host, and memory is given back in its order; on
+// CPUs what the exchanges use stays until the next step begins. From level gradients on memory is given back as they
+// end.
 void ReduceSchedule::finish() {
+  for (size_t i = 0; i < buckets_.size() && !merging_.empty(); ++i)
+    buckets_[i]->give_back(*merging_[i % merging_.size()]);
   const Stream& merging = merging_.empty() ? current_stream() : *merging_.front();
   const bool queued = merging.mode() == Stream::Mode::kQueue && micro_schedule_ == MicroSchedule::kLocal;
   for (; queued && !in_flight_.empty(); in_flight_.pop_front())
