@@ -140,7 +140,9 @@ class Checks {
     const bool pretrained = !resumes && settings_->pretrained;
     if (!resumes && !pretrained && !settings_->init.from.empty()) from = open_newest(settings_->init.from, false);
     int64_t parameters = 0;
-    plan_ = plan_step(*settings_, *data_, ranks_, PlannedRanks::kFirst, 0, [&](const Trainer& t) {
+    plan_for_placement();
+    const int machine_ranks = ranks_ % here_ == 0 ? here_ : 0;
+    plan_ = plan_step(*settings_, *data_, ranks_, PlannedRanks::kFirst, machine_ranks, [&](const Trainer& t) {
       parameters = t.parameter_count();
       if (pretrained) t.placed().require_weights_of_folder();
       else if (resumes) t.require_resumable(*from);
@@ -176,17 +178,31 @@ class Checks {
     return {str("room for all checkpoints, of ", bytes_text(plan_->checkpoint), " each")};
   }
 
+  const PlacementDecision& placement() {
+    if (decision_) return *decision_;
+    placements_.clear();
+    for (int r = 0; r < here_; ++r) placements_.push_back(placement_of(r, settings_->device));
+    return decision_.emplace(decide_placement(placements_, settings_->device));
+  }
+
+  // Memory is planned for the device that the ranks of this machine would get.
+  void plan_for_placement() {
+    try {
+      if (placement().error == ExitCode::kOk)
+        settings_->device.choice = decision_->on_gpus ? DeviceChoice::kCuda : DeviceChoice::kCpu;
+    } catch (const Error&) {
+      // device() says what is wrong.
+    }
+  }
+
   Finding device() {
-    const DeviceOptions& options = settings_->device;
-    std::vector<RankPlacement> placements;
-    for (int r = 0; r < here_; ++r) placements.push_back(placement_of(r, options));
-    const PlacementDecision decision = decide_placement(placements, options);
+    const PlacementDecision& decision = placement();
     require(decision.error == ExitCode::kOk, decision.error, decision.text);
     on_gpu_ = decision.on_gpus;
     if (on_gpu_) {
-      const int gpus = std::min(here_, placements[0].gpus);
+      const int gpus = std::min(here_, placements_[0].gpus);
       sharing_ = ceil_div(here_, gpus);
-      return {str(count_of_ranks(here_), " on ", gpus, gpus == 1 ? " GPU: " : " GPUs: ", placements[0].gpu)};
+      return {str(count_of_ranks(here_), " on ", gpus, gpus == 1 ? " GPU: " : " GPUs: ", placements_[0].gpu)};
     }
     const int cores = available_cores();
     const int64_t set = settings_->compute.threads, threads = set > 0 ? set : std::max(1, cores / here_);
@@ -242,6 +258,8 @@ class Checks {
   std::unique_ptr<Settings> settings_;
   std::unique_ptr<SharedData> data_;
   std::optional<StepPlan> plan_;
+  std::vector<RankPlacement> placements_;  // of the ranks of this machine
+  std::optional<PlacementDecision> decision_;
 };
 
 }  // namespace

@@ -1,10 +1,14 @@
 // What GPUs of one or several machines hold: by hand, and against what a plan of them counts.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "core/device/allocator.h"
+#include "launch/commands/commands.h"
 #include "launch/training/step_plan.h"
 #include "launch/world/memory_report.h"
 #include "launch/world/world.h"
+#include "tests/support/files.h"
 #include "tests/support/nccl_ranks.h"
 #include "tests/support/planted_machines.h"
 
@@ -112,6 +116,32 @@ TEST(GpuMemory, APlanCountsWhatIsHeld) {
       for (const int micro_batches : {1, 3}) expect_planned({level, machines, ranks, micro_batches, "", 64});
     for (const char* more : {"reduce: fast", "precision: {reduce: bf16}"}) expect_planned({level, 2, 2, 3, more, 64});
   }
+}
+
+// What `check` says of the memory of a rank, such as "8.71 MiB", with this many GPUs.
+std::string checked(int gpus, const std::string& device) {
+  testing::fake_gpu(0, {.devices = gpus});
+  const test::TemporaryFolder folder;
+  std::ofstream(folder / "c.yaml") << "run: {dir: " << folder / "run"
+                                   << "}\nbatch: {global: 2, micro: 1}\n"
+                                   << "model: {name: mlp, hidden: [512]}\ndata: {name: synthetic_images, "
+                                   << "validation: 0, synthetic: {images: 64, height: 32, width: 32}}\n";
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(check_command(builtin(), {folder / "c.yaml", "device=" + device, "--ranks", "2", "--json"}), 0);
+  const std::string out = ::testing::internal::GetCapturedStdout();
+  const std::string before = "\"check\":\"memory\"", of = " for each of 2 ranks";
+  const size_t line = out.find(before), end = out.find(of, line);
+  if (line == out.npos || end == out.npos) return out;
+  const size_t begin = out.rfind('"', end) + 1;
+  return out.substr(begin, end - begin);
+}
+
+// GPUs receive what ranks on CPUs read where it lies, and do not take the copy for checkpoints.
+TEST(GpuMemory, ChecksAreOfTheDeviceThatRanksGet) {
+  const std::string gpus = checked(2, "cuda"), cpus = checked(2, "cpu");
+  EXPECT_NE(gpus, cpus);
+  EXPECT_EQ(checked(2, "auto"), gpus);
+  EXPECT_EQ(checked(1, "auto"), cpus) << "one GPU is not enough for two ranks";
 }
 
 }  // namespace
