@@ -111,28 +111,35 @@ constexpr const char* kFastGivesUp =
     "the library adds in an order of its own, so that bits depend on the number of ranks and may differ from run to "
     "run";
 
-// Why the gradients of a rank take more than one copy of them, and what to change; "" where they do not.
-std::string explained_gradients(const Request& q, const Settings& settings, SharedData& data, const StepPlan& none) {
+// Why the gradients of a rank take more than one copy of them at level none, the first of `plans`, and what takes less;
+// "" where they do not, or nothing does.
+std::string explained_gradients(const Request& q, const Settings& settings, SharedData& data,
+                                const std::vector<StepPlan>& plans) {
   const auto gradients_of = [](const StepPlan& p) { return p.stats.peak_of(MemoryUse::kGradients); };
+  const StepPlan& none = plans[0];
   const int64_t held = gradients_of(none), micro_batches = micro_batches_of_rank(settings, q.ranks);
   const bool exact = settings.parallel.reduce == ReduceMode::kExact;
   if (2 * held < 3 * none.gradient) return "";
-  const auto changed = [&](const std::string& change) {
+  std::vector<std::string> ways;
+  const auto add = [&](const std::string& way, int64_t takes, const std::string& but) {
+    if (takes < held) ways.push_back(str(way, " takes ", bytes_text(takes), but));
+  };
+  const auto with = [&](const std::string& change) {
     const auto other = changed_settings(q, settings, {change});
     return gradients_of(plan_of(q, *other, data, ShardLevel::kNone, 1));
   };
-  std::vector<std::string> ways;
-  if (q.ranks > 1)
-    ways.push_back(str("sharding.level=gradients, which keeps a rank's slice of each", exact ? ": the same bits" : ""));
+  const auto sharded =
+      std::find_if(plans.begin(), plans.end(), [](auto& p) { return p.level == ShardLevel::kGradients; });
+  if (sharded != plans.end())
+    add("sharding.level=gradients, which keeps a rank's slice of each,", gradients_of(*sharded),
+        exact ? ": the same bits" : "");
   if (micro_batches > 1) {
     const std::string whole = str("batch.micro=", ceil_div(settings.batch.global, q.ranks));
-    ways.push_back(str("fewer micro-batches a rank: ", whole, ", which is one, takes ", bytes_text(changed(whole)),
-                       ", with more activations and other bits",
-                       settings.recompute == Recompute::kNone ? " (recompute=block takes fewer)" : ""));
+    add(str("fewer micro-batches a rank: ", whole, ", which is one,"), with(whole),
+        str(", with more activations and other bits",
+            settings.recompute == Recompute::kNone ? " (recompute=block takes fewer)" : ""));
   }
-  if (q.ranks > 1 && exact)
-    if (const int64_t fast = changed("reduce=fast"); fast < held)
-      ways.push_back(str("reduce=fast, which takes ", bytes_text(fast), ": ", kFastGivesUp));
+  if (q.ranks > 1 && exact) add("reduce=fast", with("reduce=fast"), str(": ", kFastGivesUp));
   if (ways.empty()) return "";
   std::string out =
       micro_batches > 1
@@ -300,7 +307,7 @@ std::string chosen_device(const Request& q, const std::optional<TimeFigures>& fi
   if (figures && figures->gpus && *figures->gpus != gpus)
     log_warning(str("times are planned for ", gpus ? "GPUs" : "CPUs", ", but --health ", q.arguments.text("health"),
                     " was measured on ", gpus ? "CPUs" : "GPUs"));
-  return str("planned for ", gpus ? "GPUs, which exchange by NCCL" : "CPUs", " (", why, ")");
+  return str("planned for ", gpus ? (q.ranks > 1 ? "GPUs, which exchange by NCCL" : "GPUs") : "CPUs", " (", why, ")");
 }
 
 StepTime time_of(const Request& q, Settings& settings, SharedData& data, const StepPlan& p, const PlannedRates& rates) {
@@ -408,7 +415,7 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
   print_out(explained_peaks(plans));
   if (!times.empty())
     print_out(str("\n", times_text(plans, times, settings->batch.global), "from ", figures->of_rank, "\n"));
-  print_out(explained_gradients(q, *settings, data, plans[0]));
+  print_out(explained_gradients(q, *settings, data, plans));
   if (limit > 0) print_out(judged(q, *settings, data, plans));
   return 0;
 }

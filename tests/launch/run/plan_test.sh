@@ -99,7 +99,8 @@ several=("${large[@]}" model.layers=2 model.heads=2 model.width=64 batch.global=
 succeeds "several micro-batches a rank" lockstep plan text.yaml "${several[@]}" --ranks 8
 expect "several micro-batches a rank: it says so" grep -q '^A rank adds the gradients of its 8 micro-batches of a step in a fixed tree (reduce: exact)' out
 expect "several micro-batches a rank: the copy" grep -qE '^take [0-9.]+ MiB below sharding.level=gradients, where one copy is [0-9.]+ MiB' out
-expect "several micro-batches a rank: a level" grep -q '^  sharding.level=gradients, which' out
+same "several micro-batches a rank: a level" "$(sed -nE 's/^gradients +8 +[0-9.]+ .iB +([0-9.]+ .iB).*/\1/p' out)" \
+  "$(sed -nE 's/^  sharding.level=gradients, which .* takes ([0-9.]+ MiB): the same bits;$/\1/p' out)"
 taken=$(sed -nE 's/^  fewer micro-batches a rank: batch.micro=8, which is one, takes ([0-9.]+ MiB), .*/\1/p' out)
 succeeds "one micro-batch a rank" lockstep plan text.yaml "${several[@]}" batch.micro=8 --ranks 8
 same "one micro-batch a rank: what was said" "$taken" "$(sed -nE 's/^none +1 +[0-9.]+ .iB +([0-9.]+ .iB).*/\1/p' out)"
@@ -112,7 +113,8 @@ advised() { sed -nE "s/^  .*$1.* takes ([0-9.]+ MiB)[,:].*/\\1/p" out; }
 succeeds "advice for GPUs" lockstep plan text.yaml "${gpus[@]}"
 expect "advice for GPUs: the device" grep -q '^planned for GPUs, which exchange by NCCL (device (default): auto, and --gpu-memory is given)$' out
 one=$(advised batch.micro=8) fast=$(advised reduce=fast)
-expect "advice for GPUs: sums of the library, and what they give up" grep -qE '^  reduce=fast, which takes [0-9.]+ MiB: .*bits depend on' out
+expect "advice for GPUs: a level that takes no less is not named" bash -c "! grep -q '^  sharding.level=gradients' out"
+expect "advice for GPUs: sums of the library, and what they give up" grep -qE '^  reduce=fast takes [0-9.]+ MiB: .*bits depend on' out
 succeeds "advice for GPUs: one micro-batch" lockstep plan text.yaml "${gpus[@]}" batch.micro=8
 same "advice for GPUs: one micro-batch" "$one" "$(none_takes)"
 succeeds "advice for GPUs: sums of the library" lockstep plan text.yaml "${gpus[@]}" reduce=fast
