@@ -72,8 +72,7 @@ MeasuredPart measured_part(const Arguments& arguments, const Checkpoint& c, Sett
 }
 
 // "12 samples, all of test.h5"
-std::string measured_text(const Datasets& data, const DataOptions& options, const MeasuredPart& part,
-                          const Checkpoint& c) {
+std::string measured_text(const Datasets& data, const DataOptions& options, const MeasuredPart& part) {
   const std::string& on = part.on;
   const std::string& file =
       on == "validation" && !options.validation_path.empty() ? options.validation_path : options.path;
@@ -83,9 +82,10 @@ std::string measured_text(const Datasets& data, const DataOptions& options, cons
              : on == "train" ? "the training part"
                              : "the validation part",
              " of ", name,
-             part.of_samples > 0 ? str(": ", options.path, " holds the data of ", part.of_samples, " samples that ",
-                                       c.dir, " was trained on; --on all measures all of them")
-                                 : "",
+             part.of_samples > 0
+                 ? str(": ", options.path.empty() ? "data.sources" : options.path, " holds the run's own data, ",
+                       part.of_samples, " samples; --on all measures all of them")
+                 : "",
              data.validation->spec().find(kSampleWeights) ? "; the loss is the mean by sample weights" : "");
 }
 
@@ -217,7 +217,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
     const std::vector<std::string> more =
         confusion.empty() ? std::vector<std::string>{} : std::vector<std::string>{"confusion"};
     const EvalReport e = placed.evaluate(*reference.data().validation, more);
-    if (comm.rank() == 0) log_info(str("measured ", measured_text(data, settings->data, part, checkpoint)));
+    if (comm.rank() == 0) log_info(str("measured ", measured_text(data, settings->data, part)));
     JsonObject line{{"checkpoint", checkpoint.dir},
                     {"step", checkpoint.info.step},
                     {"on", on},

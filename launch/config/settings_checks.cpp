@@ -117,14 +117,24 @@ class Checks {
           "needs init.new, which names the parameters that learn the classes, such as ['head.*']");
   }
 
-  // One directory would be locked twice, and each save copied over itself.
+  // One directory would be locked twice, and each save copied over itself; within each other, a mirror would hold
+  // itself.
   void mirror() const {
     const std::string& mirror = s_.checkpoint.mirror;
     if (mirror.empty()) return;
     namespace fs = std::filesystem;
-    std::error_code error;
-    needs(fs::weakly_canonical(mirror, error) != fs::weakly_canonical(s_.run.dir, error), "checkpoint.mirror",
-          "is run.dir itself; give another directory, or none");
+    const auto folder = [](const std::string& name) {
+      std::error_code error;
+      const fs::path path = fs::weakly_canonical(name, error);
+      return path.has_filename() ? path : path.parent_path();
+    };
+    const fs::path its = folder(mirror), own = folder(s_.run.dir);
+    const auto is_within = [](const fs::path& inner, const fs::path& outer) {
+      return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+    };
+    needs(its != own, "checkpoint.mirror", "is run.dir itself; give another directory, or none");
+    needs(!is_within(its, own), "checkpoint.mirror", "lies within run.dir; give a directory outside of it, or none");
+    needs(!is_within(own, its), "checkpoint.mirror", "holds run.dir; give a directory beside it, or none");
   }
 
   void chaos() const {

@@ -2,7 +2,14 @@
 // Draws a report from the JSON in #data: {made, version, runs: [...], sweep, attachments}; launch/report/run_report.cpp
 // and launch/commands/report_command.cpp write it. Every text comes to the page as textContent, so none of it is markup.
 (() => {
-  const data = JSON.parse(document.getElementById('data').textContent);
+  // Objects without a prototype: names of metrics, keys and tensors are the users', and may be 'constructor'.
+  const table = entries => {
+    const out = Object.create(null);
+    for (const [key, value] of entries) out[key] = value;
+    return out;
+  };
+  const data = JSON.parse(document.getElementById('data').textContent,
+    (key, value) => value !== null && typeof value === 'object' && !Array.isArray(value) ? table(Object.entries(value)) : value);
   const main = document.getElementById('main');
   const svgSpace = 'http://www.w3.org/2000/svg';
 
@@ -73,7 +80,7 @@
     modules: l => isList(l) && l.every(m => isObject(m) && isName(m.name) && isList(m.shape) && m.shape.every(isCount)),
   };
   const soundAbout = (run, problems) => {
-    const about = {...(isObject(run.about) ? run.about : {}), modules: Number.isInteger(run.model) ? data.models[run.model] : []};
+    const about = {...table(Object.entries(isObject(run.about) ? run.about : {})), modules: Number.isInteger(run.model) ? data.models[run.model] : []};
     for (const [key, fits] of Object.entries(shapes)) {
       if (about[key] == null || fits(about[key])) continue;
       problems.push(`about.json: ${key} is not what lockstep writes; it is left out`);
@@ -82,15 +89,15 @@
     return about;
   };
   const isCounts = l => isList(l) && l.every(c => isList(c) && c.length === 2 && Number.isInteger(c[0]) && Math.abs(c[0]) < 513 && isCount(c[1]));
-  const soundHistograms = l => (isList(l) ? l : []).filter(h => isObject(h) && isCount(h.step)).map(h => Object.fromEntries(Object.entries(h).filter(([k, v]) => k === 'step' || isCounts(v))));
+  const soundHistograms = l => (isList(l) ? l : []).filter(h => isObject(h) && isCount(h.step)).map(h => table(Object.entries(h).filter(([k, v]) => k === 'step' || isCounts(v))));
   const runs = data.runs.map((run, index) => {
-    const curves = {};
+    const curves = table([]);
     for (const [name, c] of Object.entries(run.curves || {})) {
       let step = 0;
       curves[name] = {n: c.n, median: c.m ?? NaN, step: c.s.map(d => step += d), value: c.v.map(v => v == null ? NaN : v)};
     }
     const problems = [...(run.problems || [])];
-    return {...run, index, color: colorOf(index), shown: true, curves, problems, about: soundAbout(run, problems), histograms: soundHistograms(run.histograms), config: run.config || {}};
+    return {...run, index, color: colorOf(index), shown: true, curves, problems, about: soundAbout(run, problems), histograms: soundHistograms(run.histograms), config: run.config || table([])};
   });
   const names = new Map();  // several runs may have one name
   for (const r of runs) names.set(r.name, (names.get(r.name) || 0) + 1);

@@ -35,12 +35,11 @@ void MemoryCheck::compare(int rank, const std::vector<StateEntry>& state) {
   const FlightPhase phase("verify memory");
   const std::vector<StateEntry> blocks = blocks_of(state);
   const std::vector<Hash128> now = digests_of(blocks);
-  const std::vector<Hash128> before = std::exchange(hashes_, {});
-  const int64_t step = std::exchange(step_, -1);
-  check(now.size() == before.size(), "verify.memory: the state has other slices than after step ", step);
+  const std::vector<Hash128>& before = hashes_;
+  check(now.size() == before.size(), "verify.memory: the state has other slices than after step ", step_);
   const auto [a, b] = std::mismatch(before.begin(), before.end(), now.begin());
   if (a == before.end()) {
-    good_ = step;
+    good_ = step_;
     return;
   }
   failed_ = true;
@@ -49,10 +48,15 @@ void MemoryCheck::compare(int rank, const std::vector<StateEntry>& state) {
   const StateEntry& e = blocks[static_cast<size_t>(a - before.begin())];
   throw Error(ExitCode::kRanksDisagree,
               str("rank ", rank, " on ", host_name(), ": ", name_of_region(e.name, e.region),
-                  " has changed in its memory after step ", step, " though nothing wrote it, in elements [", e.offset,
+                  " has changed in its memory after step ", step_, " though nothing wrote it, in elements [", e.offset,
                   ", ", e.end(), ")", differing > 1 ? str(" and in ", differing - 1, " other blocks of its state") : "",
                   ": the memory of that machine is at fault, or a program wrote where it must not (verify.memory)",
                   good_ >= 0 ? str("; the state after step ", good_, " was good") : ""));
+}
+
+void MemoryCheck::end() {
+  hashes_.clear();
+  step_ = -1;
 }
 
 }  // namespace lockstep

@@ -241,11 +241,7 @@ StepReport Trainer::finish() {
   if (verifies_after(report.step)) {
     FlightPhase phase("verify");
     // The state first: where that differs, it says more exactly whose is wrong.
-    if (sentinel_) {
-      std::vector<StateEntry> all = state();
-      for (StateEntry& e : parallel_.base_state()) all.push_back(std::move(e));
-      sentinel_->verify(report.step, all);
-    }
+    if (sentinel_) sentinel_->verify(report.step, compared_state());
     if (copy_sentinel_) copy_sentinel_->verify(report.step, step.copies, step.digests);
   }
   if (checks_memory_after(report.step)) memory_check_->take(report.step, state());
@@ -345,6 +341,23 @@ void Trainer::compute_apart(size_t phase, const StepBatch& batch, int64_t micro,
   current_stream().synchronize();  // before the loader's memory is given back
 }
 
+std::vector<StateEntry> Trainer::compared_state() const {
+  std::vector<StateEntry> all = state();
+  for (StateEntry& e : parallel_.base_state()) all.push_back(std::move(e));
+  return all;
+}
+
+// Before gradients are compared: a weight that changed in memory makes gradients differ, too, and the processor that
+// computed them is not to blame.
+void Trainer::compare_state(int64_t step) {
+  if (memory_check_) fail_together(comm_, [&] { memory_check_->compare(comm_.rank(), state()); });
+  if (sentinel_) sentinel_->verify(step, compared_state());
+  if (copy_sentinel_) {
+    const std::vector<StateEntry> copies = parallel_.whole_copies();
+    copy_sentinel_->verify(step, copies, digests_of(copies));
+  }
+}
+
 PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::vector<MicroBatch>& mine,
                                const StepRequests& requests, StepReport& report, UnderWay* verified) {
   trace_mark();
@@ -389,7 +402,6 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
     report.backward_ms += ms_since(backward);
   }
   if (watches) watch_->end_passes();
-  if (memory_check_ && index == 0) memory_check_->compare(comm_.rank(), state());
   if (before_change_) before_change_();
   PendingStep outcome;
   {
@@ -404,6 +416,7 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
       parallel_.sum_again(bucket, std::vector<int>(static_cast<size_t>(comm_.size()), static_cast<int>(owner)), sink);
     };
   }
+  if (rechecks && index == 0) compare_state(report.step - 1);
   if (rechecks) {
     gradients.again = [&](int64_t micro, const GradientSink& sink) {
       compute_apart(index, batch, micro, of_all, report.step, sink);
@@ -418,6 +431,10 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
   WithProfilerRange range("optimizer");
   FlightPhase phase("optimizer");
   const auto update = Clock::now();
+  if (memory_check_ && index == 0) {  // the last thing before the state changes
+    memory_check_->compare(comm_.rank(), state());
+    memory_check_->end();
+  }
   if (before_update_) before_update_();
   if (watches) watch_->before_update(parallel_.slots());
   phases_->update(index, outcome.verdict());

@@ -137,6 +137,8 @@ class Trainer {
   bool rechecks_in(int64_t step) const;
   bool watches_in(int64_t step) const { return watch_ && watch_->is_due(step); }
   bool verifies_after(int64_t step) const;
+  std::vector<StateEntry> compared_state() const;
+  void compare_state(int64_t step);
   bool checks_memory_after(int64_t step) const { return memory_check_ && memory_check_->is_due(step); }
   void check_at_rest(const char* what) const;
   void parameters_were_loaded();

@@ -180,6 +180,26 @@ TEST(Recheck, NamesAFaultThatGoesAway) {
                         "in wte.weight in a block of up to 16384 elements from 0 on", "computed again it was right"});
 }
 
+// A weight that changed in memory gives other gradients, too: where state and gradients are compared in one step, the
+// state is what is named, and no processor is blamed.
+TEST(Recheck, AWeightThatChangedIsNoFaultOfTheProcessor) {
+  const auto expect_state = [](const std::string& verify, int ranks, const char* level, const char* kind) {
+    // "weight" after the update of step 3, "memory" before step 4, in which both are due.
+    const Outcome o = train(str(kText, "verify: {recompute: 2, ", verify, "}\nsharding: {level: ", level, "}\n"), ranks,
+                            1, std::string_view(kind) == "weight" ? 3 : 4, 6, kind);
+    EXPECT_EQ(o.code, ExitCode::kRanksDisagree) << kind << ": " << o.text;
+    EXPECT_FALSE(contains(o.text, "gradients")) << kind << ": " << o.text;
+    EXPECT_TRUE(contains(o.text, "rank 1")) << kind << ": " << o.text;
+    EXPECT_EQ(o.steps, 3) << kind << ": " << o.text;
+  };
+  for (int ranks : {3, 4}) {
+    expect_state("every: 2", ranks, "none", "weight");
+    expect_state("every: 2", ranks, "none", "memory");
+    expect_state("memory: 1", ranks, "none", "memory");
+    expect_state("memory: 1", ranks, "parameters", "memory");
+  }
+}
+
 TEST(Recheck, OfTwoRanksNobodyKnowsWhoIsRight) {
   const Outcome o = train(with(kText, 2), 2, 1, 3);
   EXPECT_EQ(o.code, ExitCode::kRanksDisagree);

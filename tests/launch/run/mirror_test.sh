@@ -51,6 +51,8 @@ expect "a damaged run.dir: from the mirror" grep -q 'resumed shared/checkpoints/
 
 # Of another run, itself, or not to be written.
 refuses "the mirror of another run" 73 'rank 0 on .*: checkpoint.mirror: as a directory of this run: .* already holds a run' lockstep train "${keys[@]}" run.dir=other
+refuses "within itself" 78 'override.*: checkpoint.mirror: lies within run.dir' lockstep train "${keys[@]}" run.dir=new checkpoint.mirror=new/mirror/
+refuses "around itself" 78 'override.*: checkpoint.mirror: holds run.dir' lockstep train "${keys[@]}" run.dir=new/run/ checkpoint.mirror=new
 refuses "itself" 78 'override.*: checkpoint.mirror: is run.dir itself' lockstep train "${keys[@]}" run.dir=shared
 echo "a file" >file
 refuses "a file" 73 'rank 0 on .*: checkpoint.mirror: as a directory of this run: .*file' lockstep train "${keys[@]}" run.dir=other2 checkpoint.mirror=file

@@ -41,7 +41,9 @@ expect "and the log says so" grep -q '^measured 80 samples, all of dark.h5$' sai
 cp photos.h5 copy.h5
 succeeds "a copy of the run's data" lockstep eval photos_run data.path=copy.h5
 same "of which the validation part is measured" 16 "$(field samples <out)"
-expect "the log says which part of how many, and why" grep -qx 'measured 16 samples, the validation part of copy.h5: copy.h5 holds the data of 80 samples that photos_run/checkpoints/step-00000040 was trained on; --on all measures all of them' err
+expect "the log says which part of how many, and why" grep -qx 'measured 16 samples, the validation part of copy.h5: copy.h5 holds the run.s own data, 80 samples; --on all measures all of them' err
+run lockstep eval photos_run 'data.sources=[{path: copy.h5}]'
+expect "also of data.sources" grep -qx 'measured 16 samples, the validation part of the data: data.sources holds the run.s own data, 80 samples; --on all measures all of them' err
 same "all of it where that is asked for" 80 "$(lockstep eval photos_run data.path=copy.h5 --on all 2>/dev/null | field samples)"
 same "a part that is asked for" 40 "$(lockstep eval photos_run data.path=dark.h5 data.validation=0.5 2>/dev/null | field samples)"
 same "the validation part of the run's own" 16 "$(lockstep eval photos_run 2>/dev/null | field samples)"
