@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "data/import/line_reader.h"
+#include "data/text/tokenizer/normalizer.h"
 #include "data/text/tokenizer/tokenizer_file.h"
 #include "tests/data/make_files.h"
 
@@ -107,6 +108,177 @@ void refuses(const std::string& source, const std::string& what) {
     EXPECT_EQ(e.code(), ExitCode::kBadData);
     EXPECT_NE(std::string(e.what()).find(what), std::string::npos) << e.what();
   }
+}
+
+// By Jinja 3.1.6 with Python 3.11: numbers in all their spellings, and the case of letters beyond Latin.
+TEST(ChatTemplates, ReadNumbersAndTurnCaseAsPythonDoes) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"'7'|int", "7"},
+      {"' 7 '|int", "7"},
+      {"'\u00a07\u3000'|int", "7"},
+      {"'\0347'|int", "0"},
+      {"'1_000'|int", "1000"},
+      {"'1__0'|int(5)", "5"},
+      {"'_1'|int(5)", "5"},
+      {"'1_'|int(5)", "5"},
+      {"'0x1F'|int", "0"},
+      {"'0x1F'|int(base=16)", "31"},
+      {"'0x_1F'|int(5, 16)", "31"},
+      {"'0x1F'|int(5, 0)", "31"},
+      {"'0x'|int(5, 16)", "5"},
+      {"'0b11'|int(5, 2)", "3"},
+      {"'0o17'|int(5, 0)", "15"},
+      {"'010'|int(5, 0)", "10"},
+      {"'00'|int(5, 0)", "0"},
+      {"'zz'|int(5, 36)", "1295"},
+      {"'4'|int(5, 1)", "4"},
+      {"'42.9'|int", "42"},
+      {"'-42.9'|int", "-42"},
+      {"'1e3'|int", "1000"},
+      {"'1_0e1_0'|int", "100000000000"},
+      {"'1e400'|int(5)", "5"},
+      {"'nan'|int(5)", "5"},
+      {"'\u0661\u0662\u0663'|int", "123"},
+      {"'\uff11\uff12'|int", "12"},
+      {"'1\u0662'|int", "12"},
+      {"'\u00b2'|int(5)", "5"},
+      {"'\u4e00'|int(5)", "5"},
+      {"'\u22125'|int(5)", "5"},
+      {"'9223372036854775807'|int", "9223372036854775807"},
+      {"'-9223372036854775808'|int", "-9223372036854775808"},
+      {"'9'|int + '0'|int(5, 37)", "9"},
+      {"none|int(5)", "5"},
+      {"[1]|int(5)", "5"},
+      {"true|int", "1"},
+      {"2.9|int", "2"},
+      {"(1e400 - 1e400)|int(5)", "5"},
+      {"'1.5'|float", "1.5"},
+      {"'.5'|float", "0.5"},
+      {"'5.'|float", "5.0"},
+      {"'.'|float(2)", "2"},
+      {"'1_0.5_0'|float", "10.5"},
+      {"'1._5'|float(2)", "2"},
+      {"'1e1_0'|float", "10000000000.0"},
+      {"'1e_1'|float(2)", "2"},
+      {"'0x1p3'|float(2)", "2"},
+      {"'0x1A'|float(2)", "2"},
+      {"'1e400'|float", "inf"},
+      {"'-1e400'|float", "-inf"},
+      {"'1e-400'|float", "0.0"},
+      {"'4.9e-324'|float", "5e-324"},
+      {"'Infinity'|float", "inf"},
+      {"'-inf'|float", "-inf"},
+      {"'NaN'|float", "nan"},
+      {"'nan(1)'|float(2)", "2"},
+      {"'\u0665.\u0665'|float", "5.5"},
+      {"'1e20'|float", "1e+20"},
+      {"'1e20'|float|string", "1e+20"},
+      {"1e16|string", "1e+16"},
+      {"1e15|string", "1000000000000000.0"},
+      {"0.0001|string", "0.0001"},
+      {"0.00001|string", "1e-05"},
+      {"0x1F", "31"},
+      {"0X_ff", "255"},
+      {"0o17", "15"},
+      {"0b1_01", "5"},
+      {"1_000", "1000"},
+      {"007.5", "7.5"},
+      {"2.5|round", "2.0"},
+      {"3.5|round", "4.0"},
+      {"2.675|round(2)", "2.67"},
+      {"1.005|round(2)", "1.0"},
+      {"15|round(-1)", "20"},
+      {"25|round(-1)", "20"},
+      {"35.0|round(-1)", "40.0"},
+      {"-0.4|round", "-0.0"},
+      {"5|round(2)", "5"},
+      {"123456789012345678|round(-3)", "123456789012346000"},
+      {"2.5|round(none)", "2"},
+      {"2.1|round(method='ceil')", "3.0"},
+      {"-2.1|round(method='floor')", "-3.0"},
+      {"2.123|round(2, 'ceil')", "2.13"},
+      {"7|round(1, 'floor')", "7.0"},
+      {"-7|abs", "7"},
+      {"-0.0|abs", "0.0"},
+      {"7 // 2", "3"},
+      {"-7 // 2", "-4"},
+      {"7 % -3", "-2"},
+      {"-7.5 % 2", "0.5"},
+      {"-4.0 % 2", "0.0"},
+      {"1.0 // 0.1", "9.0"},
+      {"0 / -1", "-0.0"},
+      {"9007199254740993 / 3", "3002399751580331.0"},
+      {"9007199254740993 == 9007199254740992.0", "False"},
+      {"9223372036854775807 < 9223372036854775808.0", "True"},
+      {"2 ** -1", "0.5"},
+      {"-2 ** 2", "4"},
+      {"'stra\u00dfe'|upper", "STRASSE"},
+      {"'\ufb01ne'|title", "FIne"},
+      {"'\ufb01ne'.title()", "Fine"},
+      {"'\u0149a'|capitalize", "\u02bcNa"},
+      {"'\u01c6a'.title()", "\u01c5a"},
+      {"'\u01c6a'|title", "\u01c4a"},
+      {"'\u01c6a'|capitalize", "\u01c5a"},
+      {"'\u039f\u0394\u039f\u03a3'|lower", "\u03bf\u03b4\u03bf\u03c2"},
+      {"'\u03a3\u0391\u03a3.'|lower", "\u03c3\u03b1\u03c2."},
+      {"'\u0391\u03a3\u0391'|lower", "\u03b1\u03c3\u03b1"},
+      {"'\u0391\u03a3-\u0392'|title", "\u0391\u03c3-\u0392"},
+      {"'\u0391\u03a3\u0391 \u039f\u03a3'.title()", "\u0391\u03c3\u03b1 \u039f\u03c2"},
+      {"'\u03a3'|lower", "\u03c3"},
+      {"'\u0130'|lower", "i\u0307"},
+      {"'\u10d0'|title", "\u1c90"},
+      {"'\u10d0'|upper", "\u1c90"},
+      {"'\u1fb3'|upper", "\u0391\u0399"},
+      {"\"they're bill's\"|title", "They're Bill's"},
+      {"\"they're bill's\".title()", "They'Re Bill'S"},
+      {"'\u2173 \u24d0'|upper", "\u2163 \u24b6"},
+      {"'\u0663'.isdigit()", "True"},
+      {"'\u00b2'.isdigit()", "True"},
+      {"'\u00b2'.isdecimal()", "False"},
+      {"'\u2460'.isdigit()", "True"},
+      {"'\u00bd'.isdigit()", "False"},
+      {"'\u00bd'.isnumeric()", "True"},
+      {"'\u4e00'.isnumeric()", "True"},
+      {"'\u2167'.isnumeric()", "True"},
+      {"'\u2167'.isalpha()", "False"},
+      {"'\u24b6'.isalpha()", "False"},
+      {"'\u00bd'.isalnum()", "True"},
+      {"'\u4e2d'.isalpha()", "True"},
+      {"'\u0301'.isalpha()", "False"},
+      {"'\u2167'.isupper()", "True"},
+      {"'\u24b6' is upper", "True"},
+      {"'\u00aa'.islower()", "True"},
+      {"'\u01c5'.isupper()", "False"},
+      {"'a1'.islower()", "True"},
+      {"'\u4e2d'.islower()", "False"},
+      {"'\u00bd a_b \u0301'|wordcount", "2"},
+  };
+  const auto is_ascii = [](char c) { return static_cast<uint8_t>(c) < 0x80; };
+  for (const auto& [expression, value] : cases) try {
+      if (!can_normalise() && !std::all_of(expression.begin(), expression.end(), is_ascii)) continue;
+      EXPECT_EQ(Template("{{ " + expression + " }}").render({}, 0).text.bytes, value) << expression;
+    } catch (const Error& e) {
+      ADD_FAILURE() << expression << ": " << e.what();
+    }
+  const std::string large = "more than 64 bits, which is not supported";  // Python has integers of any size
+  for (const char* expression :
+       {"'9223372036854775808'|int", "'-9223372036854775809'|int", "'1e20'|int", "1e20|int",
+        "'ffffffffffffffff'|int(5, 16)", "9223372036854775808", "0x8000000000000000", "9223372036854775807 + 1",
+        "2 ** 63", "-9223372036854775807 - 2", "[9223372036854775807, 1]|sum", "(-9223372036854775807 - 1)|abs",
+        "-(-9223372036854775807 - 1)"})
+    refuses(str("{{ ", expression, " }}"), large);
+  refuses("{{ (-8) ** 0.5 }}", "a complex number, which is not supported");
+  refuses("{{ missing|int }}", "'missing' is undefined");
+  refuses("{{ missing|float }}", "'missing' is undefined");
+  refuses("{{ ('1e400'|float)|int }}", "an infinity is no integer");
+  refuses("{{ 0 ** -1 }}", "divides by 0");
+  refuses("{{ 1.0 // 0 }}", "divides by 0");
+  refuses("{{ 10.0 ** 400 }}", "too large");
+  refuses("{{ 007 }}", "the integer 007 begins with a 0");
+  refuses("{{ 0x }}", "0x has no digits behind it");
+  refuses("{{ 0b2 }}", "0b has no digits behind it");
+  refuses("{{ '2.5'|round }}", "rounds numbers, not a str");
+  refuses("{{ 2.5|round(1, 'down') }}", "the method is common, ceil or floor");
 }
 
 TEST(ChatTemplates, ThatDoWhatNoneMayDoAreRefused) {

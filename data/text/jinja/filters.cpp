@@ -1,10 +1,10 @@
 // The filters and tests that chat templates use, as Jinja 3.1 has them.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 
 #include "core/base/error.h"
+#include "data/text/jinja/numbers.h"
 #include "data/text/jinja/texts.h"
 #include "data/text/vocabulary.h"
 
@@ -29,8 +29,8 @@ Value by_path(const Value& of, const Value& path) {
   for (size_t at = 0; at <= all.size();) {
     const size_t end = std::min(all.find('.', at), all.size());
     const std::string name = all.substr(at, end - at);
-    const bool number = !name.empty() &&
-                        std::all_of(name.begin(), name.end(), [](char c) { return is_digit(static_cast<uint8_t>(c)); });
+    const bool number =
+        !name.empty() && std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
     out =
         element_of(out, number && name.size() < 10 ? Value(static_cast<int64_t>(std::stoll(name))) : Value(Text(name)));
     at = end + 1;
@@ -103,7 +103,7 @@ Value sum(const Arguments& a) {
     const auto n = v.number();
     if (!n) throw Failure{str("adds numbers, not a ", type_name(v))};
     if (w && !is_real) {
-      if (__builtin_add_overflow(whole, *w, &whole)) throw Failure{"the sum is too large"};
+      if (__builtin_add_overflow(whole, *w, &whole)) refuse_large_integer();
       return;
     }
     if (!is_real) real = static_cast<double>(whole), is_real = true;
@@ -216,60 +216,6 @@ Value batched(const Arguments& a) {
   return out;
 }
 
-Value as_integer(const Arguments& a) {
-  const Value* standard = a.at(0, "default");
-  const Value otherwise = standard ? *standard : Value(int64_t{0});
-  if (const auto w = a.self.whole()) return *w;
-  if (const double* d = a.self.real()) return std::abs(*d) < 9e18 ? Value(static_cast<int64_t>(*d)) : otherwise;
-  if (!a.self.text()) return otherwise;
-  const std::string text = stripped(*a.self.text(), nullptr, Sides::kBoth).bytes;
-  try {
-    size_t used = 0;
-    const int64_t base = integer_at(a, 1, "base", 10);
-    if (base != 0 && (base < 2 || base > 36)) return otherwise;
-    const long long v = std::stoll(text, &used, static_cast<int>(base));
-    if (used == text.size()) return static_cast<int64_t>(v);
-    const double d = std::stod(text, &used);
-    if (used == text.size() && std::abs(d) < 9e18) return static_cast<int64_t>(d);
-  } catch (const std::exception&) {
-  }
-  return otherwise;
-}
-
-Value as_real(const Arguments& a) {
-  const Value* standard = a.at(0, "default");
-  if (const auto n = a.self.number()) return *n;
-  if (a.self.text()) try {
-      const std::string text = stripped(*a.self.text(), nullptr, Sides::kBoth).bytes;
-      size_t used = 0;
-      const double d = std::stod(text, &used);
-      if (used == text.size()) return d;
-    } catch (const std::exception&) {
-    }
-  return standard ? *standard : Value(0.0);
-}
-
-Value rounded(const Arguments& a) {
-  const auto n = a.self.number();
-  if (!n) throw Failure{str("rounds numbers, not a ", type_name(a.self))};
-  const int64_t places = std::clamp<int64_t>(integer_at(a, 0, "precision", 0), -300, 300);
-  const Value* how = a.at(1, "method");
-  const std::string method = how && how->text() ? how->text()->bytes : "common";
-  const double scale = std::pow(10.0, static_cast<double>(places));
-  const auto whole = a.self.whole();
-  if (method == "common" && whole && places >= 0) return *whole;
-  if (method == "common" && whole && std::abs(*n) < 9e15)
-    return static_cast<int64_t>(std::nearbyint(*n * scale) / scale);
-  if (method == "ceil") return std::ceil(*n * scale) / scale;
-  if (method == "floor") return std::floor(*n * scale) / scale;
-  if (method != "common") throw Failure{"the method is common, ceil or floor"};
-  if (places < 0) return std::nearbyint(*n * scale) / scale;
-  char digits[700];
-  std::snprintf(digits, sizeof digits, "%.*f", static_cast<int>(places), *n);  // exact, half to even, as Python's round
-  const double out = std::strtod(digits, nullptr);
-  return out;
-}
-
 Text with_escapes(const Text& text) {
   if (text.markup) return text;
   Text out = turned(text, [](uint32_t c) -> std::string {
@@ -317,12 +263,7 @@ Value first_or_last(const Arguments& a, bool last) {
 
 const std::map<std::string_view, Builtin>& filters() {
   static const std::map<std::string_view, Builtin> all{
-      {"abs",
-       [](const Arguments& a) {
-         if (const auto w = a.self.whole(); w && *w != std::numeric_limits<int64_t>::min()) return Value(std::abs(*w));
-         if (const auto n = a.self.number()) return Value(std::abs(*n));
-         throw Failure{str("needs a number, not a ", type_name(a.self))};
-       }},
+      {"abs", absolute},
       {"batch", batched},
       {"capitalize", on_text<capitalized>},
       {"count", [](const Arguments& a) { return Value(length_of(a.self)); }},
@@ -405,7 +346,7 @@ const std::map<std::string_view, Builtin>& filters() {
          const std::vector<size_t> starts = character_starts(text);
          for (size_t i = 0; i + 1 < starts.size(); ++i) {
            const uint32_t c = character_at(text, starts[i]);
-           const bool is = c == '_' || is_digit(c) || is_alpha(c);
+           const bool is = c == '_' || is_alphanumeric(c);
            words += is && !within;
            within = is;
          }
@@ -462,11 +403,7 @@ const std::map<std::string_view, Builtin>& tests() {
          return Value(a.self.undefined() || a.self.text() || a.self.list() || object);
        }},
       {"le", [](const Arguments& a) { return ordered(a, [](int c) { return c <= 0; }); }},
-      {"lower",
-       [](const Arguments& a) {
-         const Text t = to_text(a.self);
-         return Value(equal(lower(t), t) && !equal(upper(t), t));
-       }},
+      {"lower", [](const Arguments& a) { return Value(is_lower(to_text(a.self))); }},
       {"lt", [](const Arguments& a) { return ordered(a, [](int c) { return c < 0; }); }},
       {"mapping", [](const Arguments& a) { return Value(a.self.dict() && !a.self.dict()->is_namespace); }},
       {"ne", [](const Arguments& a) { return Value(!equals_argument(a)); }},
@@ -487,10 +424,7 @@ const std::map<std::string_view, Builtin>& tests() {
       {"string", [](const Arguments& a) { return Value(a.self.text() != nullptr); }},
       {"true", [](const Arguments& a) { return Value(a.self.boolean() && *a.self.boolean()); }},
       {"undefined", [](const Arguments& a) { return Value(a.self.undefined() != nullptr); }},
-      {"upper", [](const Arguments& a) {
-         const Text t = to_text(a.self);
-         return Value(equal(upper(t), t) && !equal(lower(t), t));
-       }}};
+      {"upper", [](const Arguments& a) { return Value(is_upper(to_text(a.self))); }}};
   return all;
 }
 

@@ -13,7 +13,7 @@ namespace {
 bool is_name_begin(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || static_cast<uint8_t>(c) >= 0x80;
 }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_plain_digit(char c) { return c >= '0' && c <= '9'; }
 
 // All line ends as \n, and without one at the end.
 std::string with_plain_line_ends(std::string_view source, bool trims) {
@@ -167,10 +167,10 @@ class Lexer {
       const char c = source_[at_];
       if (is_name_begin(c)) {
         size_t end = at_ + 1;
-        while (end < source_.size() && (is_name_begin(source_[end]) || is_digit(source_[end]))) ++end;
+        while (end < source_.size() && (is_name_begin(source_[end]) || is_plain_digit(source_[end]))) ++end;
         add(TokenKind::kName, source_.substr(at_, end - at_));
         skip_to(end);
-      } else if (is_digit(c)) {
+      } else if (is_plain_digit(c)) {
         number();
       } else if (c == '"' || c == '\'') {
         string(c);
@@ -181,12 +181,14 @@ class Lexer {
   }
 
   void number() {
+    if (const int base = base_of_number(); base > 0) return number_of_base(base);
     std::string digits;
     size_t end = at_;
     bool real = false;
     const auto take = [&] {
-      while (end < source_.size() && (is_digit(source_[end]) || (source_[end] == '_' && end + 1 < source_.size() &&
-                                                                 is_digit(source_[end + 1])))) {
+      while (end < source_.size() &&
+             (is_plain_digit(source_[end]) ||
+              (source_[end] == '_' && end + 1 < source_.size() && is_plain_digit(source_[end + 1])))) {
         if (source_[end] != '_') digits += source_[end];
         ++end;
       }
@@ -194,7 +196,7 @@ class Lexer {
     take();
     // Behind a point a number is an index: x.0.1
     const bool index = !out_.empty() && out_.back().kind == TokenKind::kOperator && out_.back().text == ".";
-    if (!index && end + 1 < source_.size() && source_[end] == '.' && is_digit(source_[end + 1])) {
+    if (!index && end + 1 < source_.size() && source_[end] == '.' && is_plain_digit(source_[end + 1])) {
       digits += source_[end++];
       take();
       real = true;
@@ -202,14 +204,43 @@ class Lexer {
     if (!index && end < source_.size() && (source_[end] == 'e' || source_[end] == 'E')) {
       size_t i = end + 1;
       if (i < source_.size() && (source_[i] == '-' || source_[i] == '+')) ++i;
-      if (i < source_.size() && is_digit(source_[i])) {
+      if (i < source_.size() && is_plain_digit(source_[i])) {
         digits += source_.substr(end, i - end);
         end = i;
         take();
         real = true;
       }
     }
+    if (!real && digits[0] == '0' && digits.find_first_not_of('0') != digits.npos)
+      refuse_line(line_, str("the integer ", digits, " begins with a 0"));
     add(real ? TokenKind::kFloat : TokenKind::kInteger, digits);
+    skip_to(end);
+  }
+
+  // 16, 8 or 2 of a number such as 0x1F, 0o17 or 0b11; else 0.
+  int base_of_number() const {
+    if (source_[at_] != '0' || at_ + 1 >= source_.size()) return 0;
+    switch (source_[at_ + 1] | 0x20) {
+      case 'x': return 16;
+      case 'o': return 8;
+      case 'b': return 2;
+      default: return 0;
+    }
+  }
+
+  void number_of_base(int base) {
+    std::string digits;
+    size_t end = at_ + 2;
+    const auto is_digit_at = [&](size_t i) {
+      uint8_t digit = 0;
+      return i < source_.size() && std::from_chars(&source_[i], &source_[i] + 1, digit, base).ec == std::errc();
+    };
+    for (; is_digit_at(end) || (end < source_.size() && source_[end] == '_' && is_digit_at(end + 1)); ++end)
+      if (source_[end] != '_') digits += source_[end];
+    uint64_t value = 0;
+    const auto error = std::from_chars(digits.data(), digits.data() + digits.size(), value, base).ec;
+    if (digits.empty()) refuse_line(line_, str(source_.substr(at_, 2), " has no digits behind it"));
+    add(TokenKind::kInteger, error == std::errc() ? std::to_string(value) : source_.substr(at_, end - at_));
     skip_to(end);
   }
 

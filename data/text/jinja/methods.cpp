@@ -144,17 +144,13 @@ const std::map<std::string_view, Method>& text_methods() {
       {"rfind", [](const Arguments& a) { return find(a, true); }},
       {"count", count},
       {"isdigit", [](const Arguments& a) { return all_are(a, is_digit); }},
+      {"isdecimal", [](const Arguments& a) { return all_are(a, [](uint32_t c) { return decimal_of(c) >= 0; }); }},
+      {"isnumeric", [](const Arguments& a) { return all_are(a, is_numeric); }},
       {"isalpha", [](const Arguments& a) { return all_are(a, is_alpha); }},
-      {"isalnum", [](const Arguments& a) { return all_are(a, [](uint32_t c) { return is_digit(c) || is_alpha(c); }); }},
+      {"isalnum", [](const Arguments& a) { return all_are(a, is_alphanumeric); }},
       {"isspace", [](const Arguments& a) { return all_are(a, is_python_space); }},
-      {"isupper",
-       [](const Arguments& a) {
-         return Value(equal(a.self, upper(*a.self.text())) && !equal(a.self, lower(*a.self.text())));
-       }},
-      {"islower",
-       [](const Arguments& a) {
-         return Value(equal(a.self, lower(*a.self.text())) && !equal(a.self, upper(*a.self.text())));
-       }},
+      {"isupper", [](const Arguments& a) { return Value(is_upper(*a.self.text())); }},
+      {"islower", [](const Arguments& a) { return Value(is_lower(*a.self.text())); }},
       {"removeprefix",
        [](const Arguments& a) {
          const Text &t = *a.self.text(), &p = text_at(a, 0, "prefix");

@@ -413,7 +413,8 @@ class Parser {
       const std::string digits = take().text;
       int64_t value = 0;
       const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-      if (error != std::errc()) refuse_line(line, str("the integer ", digits, " is too large"));
+      if (error != std::errc())
+        refuse_line(line, str("the integer ", digits, " has more than 64 bits, which is not supported"));
       return constant(line, value);
     }
     if (now().kind == TokenKind::kFloat) return constant(line, std::strtod(take().text.c_str(), nullptr));

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
+#include "data/text/jinja/numbers.h"
 #include "data/text/jinja/parser.h"
 
 namespace lockstep::jinja {
@@ -373,7 +374,7 @@ class Interpreter {
       case Kind::kPositive: {
         const Value of = eval(*n.parts[0], scope);
         const bool negative = n.kind == Kind::kNegative;
-        if (const auto w = of.whole(); w && *w != std::numeric_limits<int64_t>::min()) return negative ? -*w : *w;
+        if (const auto w = of.whole()) return negative ? arithmetic("-", Value(int64_t{0}), of) : Value(*w);
         if (const double* d = of.real()) return negative ? -*d : *d;
         fail(str("a ", type_name(of), " has no negative"));
       }
@@ -428,6 +429,8 @@ class Interpreter {
     if (op == "!=") return !equal(a, b);
     if (op == "in") return contains(b, a);
     if (op == "not in") return !contains(b, a);
+    for (const Value* v : {&a, &b})
+      if (v->real() && std::isnan(*v->real()) && a.number() && b.number()) return false;
     const int order = compare(a, b);
     return op == "<" ? order < 0 : op == "<=" ? order <= 0 : op == ">" ? order > 0 : order >= 0;
   }
@@ -467,39 +470,7 @@ class Interpreter {
     }
     const auto p = a.number(), q = b.number();
     if (!p || !q) throw Failure{str("'", op, "' of a ", type_name(a), " and a ", type_name(b), " means nothing")};
-    const bool divides = op == "/" || op == "//" || op == "%";
-    if (divides && *q == 0) throw Failure{"divides by 0"};
-    if (x && y && op != "/") {
-      int64_t out = 0;
-      bool over = false;
-      if (op == "+") over = __builtin_add_overflow(*x, *y, &out);
-      else if (op == "-") over = __builtin_sub_overflow(*x, *y, &out);
-      else if (op == "*") over = __builtin_mul_overflow(*x, *y, &out);
-      else if (op == "**" && *y < 0) return std::pow(*p, *q);
-      else if (op == "**") {
-        out = 1;
-        if (*x == 0 || *x == 1) out = *y == 0 ? 1 : *x;
-        else if (*x == -1) out = *y % 2 == 0 ? 1 : -1;
-        else
-          for (int64_t i = 0; i < *y && !over; ++i) over = __builtin_mul_overflow(out, *x, &out);
-      } else {
-        over = *y == -1 && *x == std::numeric_limits<int64_t>::min();
-        if (!over) {
-          const int64_t quotient = *x / *y - ((*x % *y != 0 && (*x < 0) != (*y < 0)) ? 1 : 0);
-          out = op == "//" ? quotient : *x - quotient * *y;
-        }
-      }
-      if (over) throw Failure{"an integer is too large"};
-      return out;
-    }
-    if (op == "+") return *p + *q;
-    if (op == "-") return *p - *q;
-    if (op == "*") return *p * *q;
-    if (op == "/") return *p / *q;
-    if (op == "//") return std::floor(*p / *q);
-    if (op == "**") return std::pow(*p, *q);
-    const double rest = std::fmod(*p, *q);
-    return rest != 0 && (rest < 0) != (*q < 0) ? rest + *q : rest;
+    return arithmetic(op, a, b);
   }
 
   Arguments arguments(const Node& n, Scope& scope) {

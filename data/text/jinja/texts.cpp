@@ -1,14 +1,44 @@
 #include "data/text/jinja/texts.h"
 
 #include "core/base/error.h"
-#include "data/text/tokenizer/normalizer.h"
 #include "data/text/vocabulary.h"
 
 namespace lockstep::jinja {
 namespace {
 
-std::string raised(uint32_t c) { return c == 0xDF ? "SS" : to_utf8(upper_case(c)); }
-std::string lowered(uint32_t c) { return c == 0x130 ? "i\u0307" : to_utf8(lower_case(c)); }
+std::vector<uint32_t> characters_of(const std::string& text) {
+  const std::vector<size_t> starts = character_starts(text);
+  std::vector<uint32_t> out;
+  for (size_t i = 0; i + 1 < starts.size(); ++i) out.push_back(character_at(text, starts[i]));
+  return out;
+}
+
+// The small form of character `at` of those from `first` on: a sigma at the end of a word has its own.
+std::string lowered(const std::vector<uint32_t>& all, size_t at, size_t first) {
+  if (all[at] != 0x3A3) return lower_of(all[at]);
+  size_t before = at, behind = at + 1;
+  while (before > first && is_case_ignorable(all[before - 1])) --before;
+  while (behind < all.size() && is_case_ignorable(all[behind])) ++behind;
+  const bool ends = before > first && is_cased(all[before - 1]) && (behind == all.size() || !is_cased(all[behind]));
+  return ends ? "\u03C2" : "\u03C3";
+}
+
+// The text with another form of each character, which `turn` gives of all of them and an index.
+template <class Turn>
+Text turned_within(const Text& text, Turn turn) {
+  const std::vector<uint32_t> all = characters_of(text.bytes);
+  size_t at = 0;
+  return turned(text, [&](uint32_t) { return turn(all, at++); });
+}
+
+bool is_of_case(const Text& t, bool (*wanted)(uint32_t), bool (*other)(uint32_t)) {
+  bool some = false;
+  for (const uint32_t c : characters_of(t.bytes)) {
+    if (other(c) || is_title(c)) return false;
+    some = some || wanted(c);
+  }
+  return some;
+}
 
 }  // namespace
 
@@ -31,29 +61,32 @@ bool truth_at(const Arguments& a, size_t place, std::string_view name, bool stan
   return v ? is_true(*v) : standard;
 }
 
-bool has_case(uint32_t c) { return upper_case(c) != c || lower_case(c) != c; }
-
-Text lower(const Text& t) { return turned(t, lowered); }
-Text upper(const Text& t) { return turned(t, raised); }
-Text capitalized(const Text& t) {
-  bool first = true;
-  return turned(t, [&](uint32_t c) { return std::exchange(first, false) ? raised(c) : lowered(c); });
+Text lower(const Text& t) {
+  return turned_within(t, [](const auto& all, size_t at) { return lowered(all, at, 0); });
 }
+Text upper(const Text& t) { return turned(t, upper_of); }
+Text capitalized(const Text& t) {
+  return turned_within(t, [](const auto& all, size_t at) { return at == 0 ? title_of(all[0]) : lowered(all, at, 0); });
+}
+bool is_upper(const Text& t) { return is_of_case(t, is_upper, is_lower); }
+bool is_lower(const Text& t) { return is_of_case(t, is_lower, is_upper); }
 // Python's str.title(): a letter is raised where none is before it.
 Text titled(const Text& t) {
   bool within = false;
-  return turned(t, [&](uint32_t c) {
-    const bool was = std::exchange(within, has_case(c));
-    return was ? lowered(c) : raised(c);
+  return turned_within(t, [&](const auto& all, size_t at) {
+    const bool was = std::exchange(within, is_cased(all[at]));
+    return was ? lowered(all, at, 0) : title_of(all[at]);
   });
 }
 // Jinja's filter: words begin behind white space and some brackets.
 Text title_filter(const Text& t) {
-  bool begins = true;
-  return turned(t, [&](uint32_t c) {
-    const bool was = begins;
-    begins = is_python_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
-    return was && !begins ? raised(c) : lowered(c);
+  const auto parts_words = [](uint32_t c) {
+    return is_python_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
+  };
+  size_t first = 0;  // of the word
+  return turned_within(t, [&](const auto& all, size_t at) -> std::string {
+    if (parts_words(all[at])) return first = at + 1, to_utf8(all[at]);
+    return at == first ? upper_of(all[at]) : lowered(all, at, first + 1);
   });
 }
 
@@ -76,9 +109,6 @@ Text replaced(const Text& text, const Text& old, const Text& by, int64_t most) {
   }
   return out += text.part(at, text.size());
 }
-
-bool is_digit(uint32_t c) { return c >= '0' && c <= '9'; }
-bool is_alpha(uint32_t c) { return has_case(c) || is_letter(c); }
 
 Value split_lines(const Arguments& a) {
   const Text& text = *a.self.text();

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/text/jinja/characters.h"
 #include "data/text/jinja/value.h"
 
 namespace lockstep::jinja {
@@ -17,13 +18,11 @@ const Text& text_at(const Arguments& a, size_t place, std::string_view name);
 int64_t integer_at(const Arguments& a, size_t place, std::string_view name, int64_t standard);
 bool truth_at(const Arguments& a, size_t place, std::string_view name, bool standard = false);
 
-bool has_case(uint32_t code_point);
-bool is_digit(uint32_t code_point);  // of ASCII
-bool is_alpha(uint32_t code_point);
-
 Text lower(const Text& t);
 Text upper(const Text& t);
 Text capitalized(const Text& t);
+bool is_upper(const Text& t);  // has capitals, and no small letters
+bool is_lower(const Text& t);
 Text titled(const Text& t);        // Python's method: a letter is raised where none is before it
 Text title_filter(const Text& t);  // Jinja's filter: words begin behind white space and some brackets
 Text replaced(const Text& text, const Text& old, const Text& by, int64_t most);  // most < 0: all

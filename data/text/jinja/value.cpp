@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "data/text/jinja/numbers.h"
 #include "data/text/tokenizer/normalizer.h"
 #include "data/text/vocabulary.h"
 
@@ -151,8 +152,8 @@ bool equal(const Value& a, const Value& b) {
   refuse_unsafe(a), refuse_unsafe(b);
   if (a.undefined() || b.undefined()) return a.undefined() && b.undefined();
   if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
-  if (const auto x = a.whole(), y = b.whole(); x && y) return *x == *y;
-  if (const auto x = a.number(), y = b.number(); x || y) return x && y && *x == *y;
+  if (const auto x = a.number(), y = b.number(); x || y)
+    return x && y && !std::isnan(*x) && !std::isnan(*y) && compare_numbers(a, b) == 0;
   if (a.text() || b.text()) return a.text() && b.text() && a.text()->bytes == b.text()->bytes;
   if (a.list() || b.list()) {
     if (!a.list() || !b.list() || a.list()->kind != b.list()->kind) return false;
@@ -171,8 +172,7 @@ bool equal(const Value& a, const Value& b) {
 
 int compare(const Value& a, const Value& b) {
   Budget::spend(1);
-  if (const auto x = a.whole(), y = b.whole(); x && y) return *x < *y ? -1 : *x > *y;
-  if (const auto x = a.number(), y = b.number(); x && y) return *x < *y ? -1 : *x > *y;
+  if (a.number() && b.number()) return compare_numbers(a, b);
   if (a.text() && b.text()) return std::clamp(a.text()->bytes.compare(b.text()->bytes), -1, 1);
   if (a.list() && b.list() && a.list()->kind == b.list()->kind && a.list()->kind <= List::Kind::kTuple) {
     const auto &x = a.list()->items, &y = b.list()->items;

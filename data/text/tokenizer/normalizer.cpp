@@ -133,6 +133,30 @@ uint32_t upper_case(uint32_t c) {
   return static_cast<uint32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c)));
 }
 
+uint32_t title_case(uint32_t c) {
+  return c < 0x80 ? upper_case(c) : static_cast<uint32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c)));
+}
+
+LetterCase letter_case(uint32_t c) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_LU: return LetterCase::kUpper;
+    case UTF8PROC_CATEGORY_LL: return LetterCase::kLower;
+    case UTF8PROC_CATEGORY_LT: return LetterCase::kTitle;
+    default: return LetterCase::kNone;
+  }
+}
+
+bool is_modifier(uint32_t c) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK: return true;
+    default: return false;
+  }
+}
+
 bool is_printed(uint32_t c) {
   if (c < 0x80) return c >= 0x20 && c != 0x7F;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {

@@ -45,6 +45,10 @@ constexpr bool is_white_space(uint32_t c) {
 uint32_t lower_case(uint32_t code_point);  // of one character; U+0130, which has two, is itself
 uint32_t upper_case(uint32_t code_point);  // of one character; one that has several is itself
 bool is_printed(uint32_t code_point);      // Python's str.isprintable()
+uint32_t title_case(uint32_t code_point);  // likewise
 bool is_letter(uint32_t code_point);       // L
+enum class LetterCase : uint8_t { kNone, kUpper, kLower, kTitle };
+LetterCase letter_case(uint32_t code_point);  // Lu, Ll, Lt
+bool is_modifier(uint32_t code_point);        // Mn, Me, Cf, Lm or Sk
 
 }  // namespace lockstep

@@ -22,6 +22,11 @@ int combining_class(uint32_t) { refuse(); }
 uint32_t lower_case(uint32_t c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; }
 uint32_t upper_case(uint32_t c) { return c >= 'a' && c <= 'z' ? c - 32 : c; }
 bool is_printed(uint32_t c) { return c >= 0x20 && c != 0x7F; }
+uint32_t title_case(uint32_t c) { return upper_case(c); }
 bool is_letter(uint32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+LetterCase letter_case(uint32_t c) {
+  return c >= 'A' && c <= 'Z' ? LetterCase::kUpper : c >= 'a' && c <= 'z' ? LetterCase::kLower : LetterCase::kNone;
+}
+bool is_modifier(uint32_t c) { return c == '^' || c == '`'; }
 
 }  // namespace lockstep
