@@ -114,8 +114,7 @@ std::vector<std::string> best_checkpoints(const std::vector<std::string>& newest
       const ValidationRecord v = open_checkpoint(path).info.validation;
       if (!newest) newest = v;
       const std::optional<double> value = v.measured();
-      if (value && v.metric == newest->metric && v.highest == newest->highest)
-        by_score.emplace_back(v.highest ? -*value : *value, path);
+      if (value && v.measures_as(*newest)) by_score.emplace_back(v.highest ? -*value : *value, path);
     } catch (const Error& e) {  // damaged: none of the best
       if (warns) log_warning(str("passing over a checkpoint: ", e.what()));
     }

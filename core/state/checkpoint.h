@@ -34,11 +34,17 @@ struct ValidationRecord {
   std::optional<double> loss;   // of the state that is saved; nothing where that was not evaluated, or is not finite
   std::string metric = {};      // by which the best is chosen (train.best); empty: the loss, and
   bool highest = false;         // whether higher is better
+  std::string texts = {};       // how those of train.eval_tasks were encoded: "<s>TEXT"; empty: no special tokens
   std::optional<double> value;  // that metric's, of the state that is saved
   std::optional<double> best;   // the best so far, and
   int64_t best_step = 0;        // the step after which it was measured
   int64_t since_best = 0;       // evaluations since then
 
+  // Whether values of the two can be compared. A metric with a slash is one of train.eval_tasks.
+  bool measures_as(const ValidationRecord& other) const {
+    return metric == other.metric && highest == other.highest &&
+           (metric.find('/') == metric.npos || texts == other.texts);
+  }
   // `its_value`: the metric's, where one is named.
   void add(int64_t step, double its_loss, std::optional<double> its_value = {});
   // Of the state that is saved, what the best is chosen by: the loss, or that value.

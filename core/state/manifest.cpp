@@ -226,6 +226,7 @@ JsonObject head_of(const CheckpointInfo& info, int64_t version, int64_t files) {
   if (v.loss) head.emplace_back("validation_loss", *v.loss);
   if (!v.metric.empty()) head.emplace_back("best_by", v.metric);
   if (v.highest) head.emplace_back("best_is_highest", v.highest);
+  if (!v.texts.empty()) head.emplace_back("task_texts", v.texts);
   if (v.value) head.emplace_back("validation_value", *v.value);
   if (v.best) head.emplace_back(v.metric.empty() ? "best_validation_loss" : "best_validation_value", *v.best);
   if (v.best) head.emplace_back("best_validation_step", v.best_step);
@@ -286,6 +287,7 @@ ValidationRecord read_validation(const JsonObject& head, const std::string& path
   if (find_member(head, "validation_loss")) v.loss = json_number(head, "validation_loss", path);
   if (find_member(head, "best_by")) v.metric = line_of(head, "best_by", path);
   v.highest = json_bool(head, "best_is_highest").value_or(false);
+  if (find_member(head, "task_texts")) v.texts = json_text(head, "task_texts", path);
   if (find_member(head, "validation_value")) v.value = json_number(head, "validation_value", path);
   const char* best = v.metric.empty() ? "best_validation_loss" : "best_validation_value";
   if (find_member(head, best)) {

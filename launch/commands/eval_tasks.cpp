@@ -8,6 +8,7 @@
 #include "core/interop/hf_config.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
+#include "data/text/tokenizer/special_tokens.h"
 #include "launch/artifacts/append_file.h"
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/open_whole.h"
@@ -15,16 +16,19 @@
 #include "launch/commands/job.h"
 #include "launch/commands/shown_progress.h"
 #include "launch/commands/text_model.h"
+#include "launch/config/run_data.h"
 #include "launch/scoring/asked_task.h"
 #include "launch/training/build_model.h"
 #include "launch/training/load_model.h"
 #include "launch/training/placed_task.h"
 #include "launch/training/task_scores.h"
 #include "launch/world/fail_together.h"
+#include "launch/world/world.h"
 
 namespace lockstep {
 namespace {
 
+constexpr std::string_view kSpecialTokens = "train.eval_special_tokens=";
 constexpr int64_t kBlock = 256;  // documents that are scored, and written, at once
 constexpr int64_t kTexts = 8;    // that a rank continues at once: no rank waits for another for long
 
@@ -137,6 +141,7 @@ class TaskEvaluation {
  public:
   TaskEvaluation(const App& app, Arguments& arguments)
       : arguments_(arguments), run_(arguments.positional[0]), tasks_(asked_tasks(arguments.list("task"))) {
+    const std::optional<bool> adds = take_special_tokens(arguments);
     origin_ = origin_of(app, arguments);
     run_ = chosen_checkpoint(arguments);
     require(build_model(*origin_.settings, origin_.task)->traits().causal, ExitCode::kConfig, "--task: the model of ",
@@ -145,6 +150,7 @@ class TaskEvaluation {
     origin_.settings->train.eval_ema = false;
     origin_.settings->train.class_weights.clear();
     origin_.settings->data.measured = DataPart::kAll;
+    if (adds.value_or(origin_.settings->train.eval_special_tokens)) around_ = special_tokens();
     // The samples of PlacedTask: what is scored comes block by block.
     const auto none =
         std::make_shared<const ScoreRequests>(std::vector<ScoreRequest>{{{0, 0}, 1}}, context(), classes());
@@ -158,6 +164,27 @@ class TaskEvaluation {
   }
 
  private:
+  // train.eval_special_tokens=... among the arguments, which loses it.
+  static std::optional<bool> take_special_tokens(Arguments& a) {
+    std::optional<bool> out;
+    std::erase_if(a.positional, [&](const std::string& text) {
+      if (!text.starts_with(kSpecialTokens)) return false;
+      const std::string value = text.substr(kSpecialTokens.size());
+      require(value == "true" || value == "false", ExitCode::kConfig, text, ": must be true or false");
+      out = value == "true";
+      return true;
+    });
+    return out;
+  }
+
+  Surround special_tokens() const {
+    if (!origin_.checkpoint) return special_tokens_around(run_, *origin_.vocabulary);
+    std::string why;
+    Surround out = special_tokens_of_run(origin_.settings->init.from, *origin_.vocabulary, why);
+    if (!why.empty() && is_first_process()) log_warning(why);
+    return out;
+  }
+
   int64_t context() const { return origin_.task.input[0]; }
   int64_t classes() const { return origin_.task.classes; }
 
@@ -170,13 +197,17 @@ class TaskEvaluation {
     if (checkpoint) fail_together(comm, [&] { placed.load_parameters(*checkpoint, arguments_.has("ema")); });
     else placed.load_initial();
     const Vocabulary& vocabulary = *origin_.vocabulary;
-    const QuestionTokens tokens(vocabulary, context(), prefix_token_of(vocabulary));
+    const QuestionTokens tokens(vocabulary, context(), around_);
+    if (comm.rank() == 0 && !tokens.form().empty())
+      log_info(
+          str("texts are encoded as ", tokens.form(), "; train.eval_special_tokens=false leaves special tokens out"));
     const std::string to = arguments_.text("to");
     std::unique_ptr<KeptLines> kept;  // of rank 0
     fail_together(comm, [&] {
       if (comm.rank() != 0 || to.empty()) return;
       std::string identity = checkpoint ? to_hex(digest_of(*checkpoint)) : identity_of_folder(run_);
       for (const AskedTask& t : tasks_) identity += identity_of(t.task);
+      identity += tokens.form();
       kept = std::make_unique<KeptLines>(to, to_hex(hash128(identity + (arguments_.has("ema") ? "ema" : ""))),
                                          arguments_.has("force"));
     });
@@ -311,6 +342,7 @@ class TaskEvaluation {
   std::string run_;
   std::vector<AskedTask> tasks_;
   Origin origin_;
+  Surround around_;  // special tokens around texts
 };
 
 }  // namespace
@@ -320,8 +352,9 @@ int eval_tasks(const App& app, Arguments& arguments) {
     require(arguments.text(other).empty(), ExitCode::kUsage, "lockstep eval: --", other,
             " is for data, not for --task");
   for (const std::string& more : arguments.rest())
-    require(more.starts_with("init.from="), ExitCode::kUsage, "lockstep eval: ", more,
-            ": with --task the configuration is the run's; init.from=PATH alone may be given");
+    require(more.starts_with("init.from=") || more.starts_with(kSpecialTokens), ExitCode::kUsage,
+            "lockstep eval: ", more, ": with --task the configuration is the run's; init.from=PATH and ",
+            kSpecialTokens, "false alone may be given");
   return TaskEvaluation(app, arguments).run();
 }
 

@@ -1,6 +1,7 @@
 #include "launch/config/resumed_config.h"
 
 #include <charconv>
+#include <optional>
 
 #include "core/base/error.h"
 #include "launch/config/config_tree.h"
@@ -25,13 +26,23 @@ TextValue value_of(std::string_view text, std::string_view key) {
 // A key that once counted as one that shapes results.
 constexpr std::string_view kLossRows = "train.loss_rows";
 
+std::optional<ConfigNode> train_key_in(const std::string& config, std::string_view key) {
+  const ConfigTree tree = ConfigTree::parse(config, "the checkpoint's configuration");
+  const ConfigNode* train = tree.root().find("train");
+  const ConfigNode* value = train ? train->find(key) : nullptr;
+  return value ? std::optional(*value) : std::nullopt;
+}
+
 }  // namespace
 
 int64_t train_integer_in(const std::string& config, std::string_view key) {
-  const ConfigTree tree = ConfigTree::parse(config, "the checkpoint's configuration");
-  const ConfigNode* train = tree.root().find("train");
-  const ConfigNode* value = train ? train->find(std::string(key)) : nullptr;
+  const auto value = train_key_in(config, key);
   return value ? integer_in(str(key, ": ", value->scalar), key) : 0;
+}
+
+bool scores_tasks(const std::string& config) {
+  const auto tasks = train_key_in(config, "eval_tasks");
+  return tasks && !tasks->children.empty();
 }
 
 int64_t integer_in(std::string_view math_text, std::string_view key) {

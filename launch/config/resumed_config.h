@@ -17,6 +17,9 @@ std::string resolved_math_text(const CheckpointInfo& info);
 // The integer train.`key` of a resolved configuration, as info.config is; 0 if it is absent or not an integer.
 int64_t train_integer_in(const std::string& config, std::string_view key);
 
+// Whether the run of such a configuration was scored on tasks (train.eval_tasks).
+bool scores_tasks(const std::string& config);
+
 // The integer value of `key` in such a text; 0 if the key is absent or not an integer.
 int64_t integer_in(std::string_view math_text, std::string_view key);
 

@@ -10,6 +10,7 @@
 #include "core/interop/hf_family.h"
 #include "core/io/json.h"
 #include "data/streams/open_dataset.h"
+#include "data/text/tokenizer/special_tokens.h"
 #include "data/text/tokenizer/tokenizer_file.h"
 #include "launch/config/settings.h"
 
@@ -105,6 +106,38 @@ std::shared_ptr<const LikeData> data_of_folder(const HfModel& model) {
         for (double& value : *values) value /= factor;
   }
   return std::make_shared<LikeData>(std::move(out));
+}
+
+namespace {
+
+std::string init_from_in(const CheckpointInfo& info, const std::string& name) {
+  const ConfigTree tree = ConfigTree::parse(info.config, name + ": its configuration");
+  const ConfigNode* init = tree.root().find("init");
+  const ConfigNode* from = init ? init->find("from") : nullptr;
+  return from ? from->scalar : "";
+}
+
+}  // namespace
+
+Surround special_tokens_of_run(const std::string& from, const Vocabulary& vocabulary, std::string& why) {
+  constexpr int kDeepest = 100;  // runs that began with runs
+  std::string place = from;
+  try {
+    for (int i = 0; i < kDeepest && !place.empty() && (is_hf_folder(place) || !is_pretrained(place)); ++i) {
+      if (!is_hf_folder(place)) {
+        place = init_from_in(open_newest(place, false).info, place);
+        continue;
+      }
+      if (has_tokenizer(place) && tokenizer_difference(place, vocabulary).empty())
+        return special_tokens_around(place, vocabulary);
+      break;
+    }
+  } catch (const Error& e) {
+    why = str("init.from: ", place, ": does not say which special tokens its tokenizer puts around a text (", e.what(),
+              "); tasks are scored without any. Where the model that the run began with has moved, name it by "
+              "init.from=PATH");
+  }
+  return vocabulary.around() ? *vocabulary.around() : Surround{};
 }
 
 std::string tokenizer_difference(const std::string& folder, const Vocabulary& vocabulary) {

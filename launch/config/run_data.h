@@ -7,6 +7,7 @@
 #include "core/interop/hf_model.h"
 #include "core/state/checkpoint.h"
 #include "data/samples/schema.h"
+#include "data/text/tokenizer/bpe_tables.h"
 #include "launch/app.h"
 
 namespace lockstep {
@@ -23,6 +24,11 @@ std::shared_ptr<const LikeData> known_data_of_run(const App& app, const Checkpoi
 
 // What a folder of transformers says of images and classes; null where it says nothing of them.
 std::shared_ptr<const LikeData> data_of_folder(const HfModel& model);
+
+// The special tokens that transformers puts around a text with the tokenizer that an export of a run has: that of the
+// folder which the run began with, `from` (init.from, also by way of other runs), where its tokens are `vocabulary`;
+// else the vocabulary's own. Where that cannot be known `why` says more.
+Surround special_tokens_of_run(const std::string& from, const Vocabulary& vocabulary, std::string& why);
 
 // The first token that means something else in a folder of transformers than in `vocabulary`, or why nobody can tell;
 // empty where they are the same, and where the folder has no tokenizer of its own.

@@ -36,6 +36,7 @@ struct TrainOptions {
   bool eval_ema = false;
   std::vector<std::string> metrics;     // empty: those of the task that need no request
   std::vector<std::string> eval_tasks;  // files
+  bool eval_special_tokens = true;
   struct Best {
     enum class Mode : uint8_t { kAuto, kMin, kMax };
     std::string metric = "loss";

@@ -55,6 +55,10 @@ std::vector<Field> fields(TrainOptions& o) {
           "files of tasks of lm-evaluation-harness, such as [arc.yaml], on which evaluations score the model, too, as "
           "TASK/METRIC; none that continues texts")
           .without_effect_on_math(),
+      field("eval_special_tokens", o.eval_special_tokens,
+            "in texts of tasks the special tokens, such as <s>, that the tokenizer of transformers puts around a text, "
+            "as lm-evaluation-harness has them by default; false: none (its add_bos_token=False)")
+          .without_effect_on_math(),
       field("best.metric", o.best.metric,
             "by which the best checkpoint is chosen (checkpoint.keep_best, --best), and patience counts: loss, or a "
             "metric such as f1, which is then measured, or one of train.eval_tasks, such as arc/acc")

@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "data/text/chat_template.h"
 #include "data/text/jinja/value.h"
+#include "data/text/tokenizer/pieces.h"
 
 namespace lockstep {
 namespace {
@@ -36,6 +37,35 @@ std::vector<AskedTask> asked_tasks(const std::vector<std::string>& paths) {
   return out;
 }
 
+QuestionTokens::QuestionTokens(const Vocabulary& vocabulary, int64_t context, Surround around)
+    : vocabulary_(vocabulary), context_(context), around_(std::move(around)) {
+  const SpecialTokens known = vocabulary.chat() ? vocabulary.chat()->tokens : SpecialTokens();
+  const auto token = [&](std::string_view wanted) -> std::string {
+    for (const auto& [name, text] : known)
+      if (name == wanted && vocabulary.special(text) >= 0) return text;
+    return "";
+  };
+  const auto spelt = [&](int32_t id) {
+    return vocabulary.pieces() ? vocabulary.pieces()->piece(id).text : vocabulary.decode({id});
+  };
+  bos_ = token("bos_token");
+  if (bos_.empty() && !around_.before.empty()) bos_ = spelt(around_.before.front());
+  prefix_ = bos_.empty() ? token("eos_token") : bos_;
+  if (constexpr const char* kEnd = "<|endoftext|>"; prefix_.empty() && vocabulary.special(kEnd) >= 0) prefix_ = kEnd;
+  if (around_.empty()) return;
+  for (const int32_t id : around_.before) form_ += spelt(id);
+  form_ += "TEXT";
+  for (const int32_t id : around_.after) form_ += spelt(id);
+}
+
+std::vector<int32_t> QuestionTokens::encode(const std::string& text, const std::string& beginning) const {
+  std::vector<int32_t> out = vocabulary_.encode(text, true);
+  if (!beginning.empty() && text.starts_with(beginning)) return out;
+  out.insert(out.begin(), around_.before.begin(), around_.before.end());
+  out.insert(out.end(), around_.after.begin(), around_.after.end());
+  return out;
+}
+
 ScoreRequest QuestionTokens::pair(const std::string& given_context, const std::string& given_continuation) const {
   // White space at the end of a context belongs to what follows, as most tokenizers have it.
   const size_t kept = jinja::stripped(jinja::Text(given_context), nullptr, jinja::Sides::kRight).size();
@@ -43,17 +73,17 @@ ScoreRequest QuestionTokens::pair(const std::string& given_context, const std::s
                     continuation = given_context.substr(kept) + given_continuation;
   ScoreRequest out;
   size_t first = 0;
-  if (context.empty()) {
+  if (given_context.empty() || (context.empty() && around_.empty())) {
     const std::vector<int32_t> all = vocabulary_.encode(continuation, true);
     if (all.empty() || all[0] != prefix_token()) out.tokens.push_back(prefix_token());
     for (const int32_t token : all) out.tokens.push_back(token);
     first = 1;
   } else {
     // The tokens of the context as it is by itself, and as many of the whole as are behind them: also where a token
-    // of the whole goes over the border.
-    out.tokens = vocabulary_.encode(context, true);
+    // of the whole goes over the border, and where a special token ends both.
+    out.tokens = encode(context, prefix_);
     first = out.tokens.size();
-    const std::vector<int32_t> whole = vocabulary_.encode(context + continuation, true);
+    const std::vector<int32_t> whole = encode(context + continuation, prefix_);
     for (size_t i = first; i < whole.size(); ++i) out.tokens.push_back(whole[i]);
   }
   require(first < out.tokens.size(), ExitCode::kBadData, "what is scored behind the context has no token");
@@ -70,7 +100,7 @@ ScoreRequest QuestionTokens::pair(const std::string& given_context, const std::s
 }
 
 std::vector<ScoreRequest> QuestionTokens::windows(const std::string& text) const {
-  const std::vector<int32_t> all = vocabulary_.encode(text, true);
+  const std::vector<int32_t> all = encode(text, prefix_);
   const auto n = static_cast<int64_t>(all.size());
   std::vector<ScoreRequest> out;
   for (int64_t done = 0; done < n;) {
@@ -87,7 +117,7 @@ std::vector<ScoreRequest> QuestionTokens::windows(const std::string& text) const
 }
 
 std::vector<int32_t> QuestionTokens::prompt(const std::string& context, int64_t added) const {
-  std::vector<int32_t> out = vocabulary_.encode(context, true);
+  std::vector<int32_t> out = encode(context, bos_);
   require(!out.empty(), ExitCode::kBadData, "the context is empty");
   require(added < context_, ExitCode::kBadData, "max_gen_toks ", added, " leaves no room in the model's context of ",
           context_);
@@ -97,18 +127,10 @@ std::vector<int32_t> QuestionTokens::prompt(const std::string& context, int64_t 
 }
 
 int32_t QuestionTokens::prefix_token() const {
-  require(prefix_ >= 0, ExitCode::kBadData,
+  require(!prefix_.empty(), ExitCode::kBadData,
           "nothing is before what is scored, and the tokenizer tells no token that "
           "begins or ends a text (bos_token, eos_token)");
-  return prefix_;
-}
-
-int32_t prefix_token_of(const Vocabulary& vocabulary) {
-  const SpecialTokens known = vocabulary.chat() ? vocabulary.chat()->tokens : SpecialTokens();
-  for (const char* wanted : {"bos_token", "eos_token"})
-    for (const auto& [name, text] : known)
-      if (name == wanted && vocabulary.special(text) >= 0) return vocabulary.special(text);
-  return vocabulary.special("<|endoftext|>");
+  return vocabulary_.special(prefix_);
 }
 
 AskedRequests requests_of(const AskedTask& asked, size_t begin, size_t end, const QuestionTokens& tokens) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/text/tokenizer/bpe_tables.h"
 #include "data/text/vocabulary.h"
 #include "launch/scoring/score_requests.h"
 #include "launch/scoring/scoring_task.h"
@@ -24,27 +25,33 @@ std::vector<AskedTask> asked_tasks(const std::vector<std::string>& paths);
 // Turns texts into tokens as lm-evaluation-harness does.
 class QuestionTokens {
  public:
-  // `prefix`: the token before a text that nothing is before; -1: there is none. Borrows the vocabulary.
-  QuestionTokens(const Vocabulary& vocabulary, int64_t context, int32_t prefix)
-      : vocabulary_(vocabulary), context_(context), prefix_(prefix) {}
+  // `around`: the special tokens that the tokenizer of transformers puts around a text. Borrows the vocabulary.
+  QuestionTokens(const Vocabulary& vocabulary, int64_t context, Surround around);
+
+  // How a text is encoded, such as "<s>TEXT"; empty: without special tokens.
+  const std::string& form() const { return form_; }
 
   // `continuation` behind `context`, cut on the left where they are longer than the model's context. Throws
   // ExitCode::kBadData where the continuation is empty, or longer than that by itself.
   ScoreRequest pair(const std::string& context, const std::string& continuation) const;
-  // Windows of a whole text, of which each token is scored in one. None where it has no token.
+  // Windows of a whole text, of which each token is scored in one, special tokens around it too. None where it has no
+  // token.
   std::vector<ScoreRequest> windows(const std::string& text) const;
   // A context that `added` tokens follow: its last ones.
   std::vector<int32_t> prompt(const std::string& context, int64_t added) const;
 
  private:
+  // With the special tokens around it, unless it spells out `beginning` itself.
+  std::vector<int32_t> encode(const std::string& text, const std::string& beginning) const;
   int32_t prefix_token() const;
 
   const Vocabulary& vocabulary_;
   const int64_t context_;
-  const int32_t prefix_;
+  const Surround around_;
+  std::string bos_;     // the token that begins texts; empty: there is none
+  std::string prefix_;  // that, or else the one that ends texts: before a text that nothing is before
+  std::string form_;
 };
-// The token that begins texts, or else that ends them; -1 where the vocabulary has neither.
-int32_t prefix_token_of(const Vocabulary& vocabulary);
 
 // What is scored of documents [begin, end), and the continuation of each request.
 struct AskedRequests {

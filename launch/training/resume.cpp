@@ -64,6 +64,14 @@ std::vector<ConfigDifference> Trainer::require_resumable(const Checkpoint& c) co
     log_warning(str("resuming with train.loss_rows: ", settings_.train.loss_rows, " what was trained with ", rows,
                     ": on a GPU, whose library may sum products of other extents in another order, it goes on, but "
                     "perhaps not with the bits of the uninterrupted run"));
+  const std::string &before = c.info.validation.texts, &now = task_scores_->texts();
+  if (comm_.rank() == 0 && before != now && !settings_.train.eval_tasks.empty() && scores_tasks(c.info.config))
+    log_warning(str("train.eval_tasks: scores before were of texts encoded as ", before.empty() ? "TEXT" : before,
+                    ", those from now on are of ", now.empty() ? "TEXT" : now,
+                    before.empty() ? ", as lm-evaluation-harness encodes them by default" : "",
+                    ": the two are not to be compared, and a best one by them (train.best.metric) is sought anew; "
+                    "train.eval_special_tokens=",
+                    now.empty() ? "true" : "false", " encodes them as before"));
   if (comm_.rank() == 0 && std::string(bits_of_isa(c.info.isa.c_str())) != bits_of_isa(info_.isa.c_str()))
     log_warning(str("resuming a run computed with ", c.info.isa, " on a machine that uses ", info_.isa,
                     ": it goes on, but its bits will differ from the uninterrupted run's"));

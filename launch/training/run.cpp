@@ -125,9 +125,10 @@ void Run::choose_best() {
   if (best.mode == Mode::kAuto && of_tasks) by.highest = *of_tasks;
   else if (best.mode == Mode::kAuto && !by.metric.empty())
     by.highest = !metric_named(trainer_.placed().metrics(), by.metric).lower_is_better;
-  if (validation_.metric == by.metric && validation_.highest == by.highest) return;
   by.finite = validation_.finite;
-  validation_ = by;
+  by.texts = trainer_.task_scores().texts();
+  if (validation_.measures_as(by)) validation_.texts = by.texts;
+  else validation_ = by;
 }
 
 // In memory, or on disk where that is newer.

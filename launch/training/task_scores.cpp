@@ -32,14 +32,15 @@ std::vector<TokensScore> score_requests(Task& task, DataParallel& parallel, cons
   return out;
 }
 
-TaskScores::TaskScores(const std::vector<std::string>& paths, const Vocabulary* vocabulary, int64_t context,
-                       int64_t classes)
+TaskScores::TaskScores(const std::vector<std::string>& paths, const Vocabulary* vocabulary, const Surround& around,
+                       int64_t context, int64_t classes)
     : tasks_(asked_tasks(paths)) {
   require(paths.empty() || vocabulary, ExitCode::kConfig, "the data does not say what its tokens stand for");
   for (const AskedTask& t : tasks_) {
     require(t.task.kind != ScoringKind::kGenerate, ExitCode::kConfig, t.task.path,
             ": continues texts (generate_until), which is for `lockstep eval --task`");
-    const QuestionTokens tokens(*vocabulary, context, prefix_token_of(*vocabulary));
+    const QuestionTokens tokens(*vocabulary, context, around);
+    texts_ = tokens.form();
     AskedRequests& asked = asked_.emplace_back(requests_of(t, 0, t.questions.size(), tokens));
     requests_.push_back(std::make_shared<const ScoreRequests>(std::move(asked.requests), context, classes));
   }

@@ -24,7 +24,11 @@ class TaskScores {
  public:
   // Throws ExitCode::kConfig for a task that continues texts, which a model that is distributed does not; where the
   // data's vocabulary is not known; and what asked_task() and requests_of() throw.
-  TaskScores(const std::vector<std::string>& paths, const Vocabulary* vocabulary, int64_t context, int64_t classes);
+  // `around`: the special tokens around texts.
+  TaskScores(const std::vector<std::string>& paths, const Vocabulary* vocabulary, const Surround& around,
+             int64_t context, int64_t classes);
+  // How texts are encoded, such as "<s>TEXT"; empty: without special tokens, or there are no tasks.
+  const std::string& texts() const { return texts_; }
   // The names of what it measures: TASK/METRIC.
   std::vector<std::string> names() const;
   // Whether a higher value is better; nothing where there is no metric of this name.
@@ -35,6 +39,7 @@ class TaskScores {
 
  private:
   std::vector<AskedTask> tasks_;
+  std::string texts_;
   std::vector<AskedRequests> asked_;
   std::vector<std::shared_ptr<const ScoreRequests>> requests_;  // of each task
 };

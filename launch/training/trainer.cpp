@@ -13,6 +13,7 @@
 #include "core/kernels/kernels.h"
 #include "data/streams/subset.h"
 #include "data/text/vocabulary.h"
+#include "launch/config/run_data.h"
 #include "launch/training/build_model.h"
 #include "launch/training/trial_pass.h"
 #include "launch/world/fail_together.h"
@@ -78,7 +79,12 @@ void Trainer::make_task_scores() {
   require(files.empty() || has_validation(), ExitCode::kConfig, place,
           ": tasks are scored when the validation is measured; set data.validation");
   try {
-    task_scores_ = std::make_unique<TaskScores>(files, data_.train->vocabulary(), spec.model_input()[0], spec.classes);
+    const Vocabulary* vocabulary = data_.train->vocabulary();
+    const bool adds = !files.empty() && vocabulary && settings_.train.eval_special_tokens;
+    std::string why;
+    const Surround around = adds ? special_tokens_of_run(settings_.init.from, *vocabulary, why) : Surround{};
+    if (comm_.rank() == 0 && !why.empty()) log_warning(why);
+    task_scores_ = std::make_unique<TaskScores>(files, vocabulary, around, spec.model_input()[0], spec.classes);
   } catch (const Error& e) {
     throw e.with_message(str(place, ": ", e.what()));
   }
