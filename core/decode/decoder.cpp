@@ -32,10 +32,11 @@ const TaskSpec& require_text(const TaskSpec& task) {
   return task;
 }
 
-DecoderOptions resolved(DecoderOptions o, int64_t context) {
+DecoderOptions resolved(DecoderOptions o, int64_t context, const TokenTransformer* cached) {
   require(o.places > 0, ExitCode::kUsage, "Decoder: places ", o.places, ": must be 1 or more");
   require(o.place_tokens >= 0, ExitCode::kUsage, "Decoder: place_tokens ", o.place_tokens, ": must be 0 or more");
   o.place_tokens = o.place_tokens == 0 ? context : std::min(o.place_tokens, context);
+  if (cached) o.place_tokens = std::min(o.place_tokens, cached->cached_tokens());
   return o;
 }
 
@@ -62,7 +63,7 @@ Decoder::Decoder(Model& model, const TaskSpec& task, const DecoderOptions& optio
     : model_(model),
       context_(require_text(task).input[0]),
       classes_(task.classes),
-      options_(resolved(options, context_)),
+      options_(resolved(options, context_, options.cache ? transformer_of(model) : nullptr)),
       transformer_(options.cache ? transformer_of(model) : nullptr),
       cache_(transformer_ ? options_.places : 0, options_.place_tokens) {
   require(model.traits().causal, ExitCode::kUsage, "Decoder: the model does not predict the next token of a text");

@@ -21,7 +21,8 @@ namespace lockstep {
 
 struct DecoderOptions {
   int64_t places = 8;  // texts at once
-  // Tokens whose keys and values the cache holds in each place, at most the model's context; 0: as many as that.
+  // Tokens whose keys and values the cache holds in each place, at most the model's context; 0: as many as that. No
+  // more than TokenTransformer::cached_tokens(): a longer text goes on without the cache.
   int64_t place_tokens = 0;
   bool cache = true;  // keep keys and values of earlier tokens: the same tokens, sooner
 };

@@ -42,6 +42,7 @@ struct HfModel {
   std::string model;                                       // "gpt": our model.name
   std::vector<std::pair<std::string, JsonValue>> options;  // of section model, without the selector
   TaskSpec task;                                           // the longest input, or an image, and its classes
+  int64_t longest = 0;  // the longest text, where those longer than task.input have other frequencies (longrope)
   std::vector<HfTensor> tensors;
   std::string prefix;  // of the names of its tensors, which files of the bare model lack: "transformer."
   std::vector<std::pair<std::string, std::string>>

@@ -163,8 +163,12 @@ LlamaAttention::LlamaAttention(const LlamaOptions& o, int64_t layer, int64_t con
       scale_(o.attention_scale > 0 ? o.attention_scale * std::sqrt(static_cast<double>(o.head_width)) : 1),
       rope_scale_(o.has_rope(layer) ? rope_score_scale(o.rope_of(layer)) : 1),
       score_cap_(o.score_cap),
-      frequencies_(o.has_rope(layer) ? rope_frequencies(o.rope_of(layer), o.rope_width, context)
+      frequencies_(o.has_rope(layer) ? rope_frequencies(o.rope_of(layer), o.rope_width, o.has_two_ropes() ? 0 : context)
                                      : std::vector<double>()),
+      short_tokens_(o.rope.context),
+      long_frequencies_(o.has_rope(layer) && o.has_two_ropes()
+                            ? rope_frequencies(o.rope_of(layer), o.rope_width, o.rope.context + 1)
+                            : std::vector<double>()),
       norm_(norm_child("norm", o, o.width)),
       q_(part_of_qkv(o, "q", o.heads)),
       k_(part_of_qkv(o, "k", o.kv_heads)),
@@ -207,7 +211,9 @@ Tensor LlamaAttention::forward(const Tensor& x_BTC, const AttentionScope& scope)
     return norm && !qk_norm_whole_ ? (*norm)(y) : y;
   };
   const Tensor starts = scope.cache ? scope.cache->starts() : Tensor();
-  const auto placed = [&](const Tensor& y) { return frequencies_.empty() ? y : rotary(y, frequencies_, starts); };
+  const bool is_long = !long_frequencies_.empty() && (scope.cache ? scope.cache->capacity() : time) > short_tokens_;
+  const std::vector<double>& frequencies = is_long ? long_frequencies_ : frequencies_;
+  const auto placed = [&](const Tensor& y) { return frequencies.empty() ? y : rotary(y, frequencies, starts); };
   const Tensor q = scaled(placed(heads_of(q_, 0, heads_, q_norm_)));
   const Tensor k = placed(heads_of(k_, fused_by_head_ ? 1 : heads_, kv_heads_, k_norm_)),
                v = heads_of(v_, fused_by_head_ ? 2 : heads_ + kv_heads_, kv_heads_, nullptr);
@@ -282,6 +288,10 @@ double rounded_to(DType dtype, double value) {
   return std::ldexp(std::nearbyint(std::ldexp(fraction, digits)), exponent - digits);
 }
 }  // namespace
+
+int64_t Llama::cached_tokens() const {
+  return options_.has_two_ropes() ? options_.rope.context : TokenTransformer::cached_tokens();
+}
 
 const Tensor* Llama::head() const {
   if (!head_) return &wte_.weight();

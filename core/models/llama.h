@@ -56,6 +56,8 @@ struct LlamaOptions {
   RopeOptions rope_of(int64_t layer) const {
     return window_theta > 0 && window_of(layer) > 0 ? RopeOptions{.theta = window_theta} : rope;
   }
+  // Whether the length of a text decides between two lists of frequencies.
+  bool has_two_ropes() const { return rope.scaling == RopeScaling::kLongrope && rope.by_length; }
   bool has_rope(int64_t layer) const { return no_rope_every == 0 || (layer + 1) % no_rope_every != 0; }
 };
 std::vector<Field> fields(LlamaOptions& o);
@@ -87,6 +89,8 @@ class LlamaAttention : public LlamaPart {
   double rope_scale_;  // of what is turned of them
   double score_cap_;
   std::vector<double> frequencies_;  // empty: without rotary embedding
+  int64_t short_tokens_;             // texts of more have, unless those are empty,
+  std::vector<double> long_frequencies_;
   LlamaNorm& norm_;
   Linear *q_ = nullptr, *k_ = nullptr, *v_ = nullptr;  // or
   Linear* qkv_ = nullptr;
@@ -127,6 +131,7 @@ class Llama : public TokenTransformer {
   bool is_tied() const override { return head_ == nullptr; }
   const Tensor* head() const override;
   double logit_cap() const override { return options_.logit_cap; }
+  int64_t cached_tokens() const override;
   using TokenTransformer::forward;
   // int32 -> [B, T, V]; after a cache [B, 1, V].
   Tensor forward(const Tensor& tokens_BT, const AttentionScope& scope) override;

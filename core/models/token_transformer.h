@@ -2,7 +2,9 @@
 // apart, and where it is a decoder it goes on from a cache. Gpt, Llama and Bert derive from it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 
 #include "core/models/model.h"
 #include "core/nn/attention_scope.h"
@@ -38,6 +40,8 @@ class TokenTransformer : public Model {
   virtual bool is_tied() const = 0;
   // Whether the scope may have a cache.
   virtual bool takes_cache() const { return true; }
+  // The longest text whose keys and values are still those that it had when it was shorter.
+  virtual int64_t cached_tokens() const { return std::numeric_limits<int64_t>::max(); }
 
  protected:
   virtual Tensor features(const Tensor& tokens_BT, const AttentionScope& scope);

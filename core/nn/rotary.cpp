@@ -50,6 +50,10 @@ std::vector<Field> fields(RopeOptions& o) {
           .without_effect_at_default(),
       field("rope_long", o.long_factors, "longrope: and where it is longer")
           .with_range(1e-6, 1e6)
+          .without_effect_at_default(),
+      field("rope_by_length", o.by_length,
+            "longrope: in place of data.context the longest row of a batch, with its padding, decides between the "
+            "two, as in transformers")
           .without_effect_at_default()};
 }
 
@@ -66,6 +70,8 @@ std::vector<double> rope_frequencies(const RopeOptions& o, int64_t dim, int64_t 
     require(!by_pair || std::ssize(*factors) == dim / 2, ExitCode::kConfig, "model.", key, ": ", factors->size(),
             " factors for the ", dim / 2, " pairs of a head that are turned");
   }
+  require(by_pair || !o.by_length, ExitCode::kConfig,
+          "model.rope_by_length has an effect only with model.rope_scaling: longrope");
   require(!by_pair || o.context > 1, ExitCode::kConfig, "model.rope_context: ", o.context, " must be above 1");
   const std::vector<double>& of_pairs = longest > o.context ? o.long_factors : o.short_factors;
   const auto context = static_cast<double>(o.context);

@@ -33,6 +33,8 @@ struct RopeOptions {
   double attention = 0;
   // kLongrope: of each pair, for texts of up to `context` positions and for longer ones.
   std::vector<double> short_factors = {}, long_factors = {};
+  // kLongrope: whether the texts of a pass decide which, by the longest of them; else the model's context does.
+  bool by_length = false;
 };
 std::vector<Field> fields(RopeOptions& o);
 

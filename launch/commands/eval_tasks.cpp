@@ -6,6 +6,7 @@
 
 #include "core/base/log.h"
 #include "core/interop/hf_config.h"
+#include "core/interop/hf_model.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
 #include "data/text/tokenizer/special_tokens.h"
@@ -208,6 +209,8 @@ class TaskEvaluation {
       std::string identity = checkpoint ? to_hex(digest_of(*checkpoint)) : identity_of_folder(run_);
       for (const AskedTask& t : tasks_) identity += identity_of(t.task);
       identity += tokens.form();
+      if (const auto& folder = origin_.settings->pretrained; folder && folder->longest > folder->task.input[0])
+        identity += " by length";
       kept = std::make_unique<KeptLines>(to, to_hex(hash128(identity + (arguments_.has("ema") ? "ema" : ""))),
                                          arguments_.has("force"));
     });
@@ -301,6 +304,7 @@ class TaskEvaluation {
       request.tokens = t.task.new_tokens;
       request.sampling.temperature = 0;
       request.ends = origin_.ends;
+      request.slides = true;  // prompts leave room for what is added, but not all of that is in the cache
       Decoder decoder(*model, origin_.task,
                       {.places = std::min(kTexts, std::ssize(prompts)), .place_tokens = context()});
       const auto has_stop = [&](const std::string& text) {

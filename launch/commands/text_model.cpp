@@ -84,7 +84,13 @@ Origin origin_of_folder(const App& app, const std::string& folder) {
   o.place = folder;
   o.settings = settings_of_pretrained(app, folder);
   o.vocabulary = find_vocabulary(folder, PlainFile::kJson);
-  o.task = {o.settings->pretrained->task.input, o.vocabulary->size()};
+  const HfModel& model = *o.settings->pretrained;
+  o.task = {model.task.input, o.vocabulary->size()};
+  if (model.longest > o.task.input[0]) {
+    o.task.input = {model.longest};
+    for (Field& f : o.settings->model->options())
+      if (f.key == "rope_by_length") *std::get<bool*>(f.target) = true;
+  }
   o.ends = ends_of_folder(folder);
   return o;
 }

@@ -34,6 +34,7 @@ class ScoreRequests final : public Dataset {
   void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
   const Vocabulary* vocabulary() const override { return nullptr; }
 
+  const std::vector<ScoreRequest>& requests() const { return requests_; }
   const std::vector<size_t>& order() const { return order_; }  // the request of each sample
 
  private:

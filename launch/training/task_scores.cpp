@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <limits>
 
 #include "core/base/error.h"
+#include "core/models/token_transformer.h"
 #include "launch/training/predict.h"
 
 namespace lockstep {
@@ -12,9 +15,7 @@ namespace {
 constexpr int64_t kLogits = int64_t{1} << 25;      // of a micro-batch at most
 constexpr int64_t kMostTokens = int64_t{1} << 13;  // likewise, of its rows
 
-}  // namespace
-
-std::vector<TokensScore> score_requests(Task& task, DataParallel& parallel, const ScoreRequests& requests,
+std::vector<TokensScore> score_together(Task& task, DataParallel& parallel, const ScoreRequests& requests,
                                         const EvalOptions& given) {
   std::vector<TokensScore> out;
   if (requests.size() == 0) return out;
@@ -29,6 +30,30 @@ std::vector<TokensScore> score_requests(Task& task, DataParallel& parallel, cons
       std::memcpy(&to, some.bytes.data() + static_cast<size_t>(i) * sizeof to, sizeof to);
     }
   });
+  return out;
+}
+
+}  // namespace
+
+std::vector<TokensScore> score_requests(Task& task, DataParallel& parallel, const ScoreRequests& requests,
+                                        const EvalOptions& options) {
+  const auto* model = dynamic_cast<TokenTransformer*>(&task.module());
+  const int64_t turn = model ? model->cached_tokens() : std::numeric_limits<int64_t>::max();
+  if (requests.spec().units <= turn) return score_together(task, parallel, requests, options);
+  // Longer texts have other frequencies: no short one is padded to their length.
+  std::vector<TokensScore> out(requests.requests().size());
+  for (const bool is_long : {false, true}) {
+    std::vector<ScoreRequest> some;
+    std::vector<size_t> which;
+    for (size_t i = 0; i < out.size(); ++i) {
+      const ScoreRequest& r = requests.requests()[i];
+      if ((std::ssize(r.tokens) - 1 > turn) == is_long) some.push_back(r), which.push_back(i);
+    }
+    const ScoreRequests apart(std::move(some), requests.spec().units, requests.spec().classes);
+    const auto found = score_together(task, parallel, apart, options);
+    for (size_t i = 0; i < found.size(); ++i) out[which[i]] = found[i];
+  }
+  if (parallel.mesh().data().index != 0) out.clear();
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -322,6 +323,38 @@ TEST(Sampling, APenaltyLowersWhatTheTextHas) {
                      {.prompt = {3}, .tokens = 4, .sampling = {.temperature = 0, .repetition_penalty = 10}}),
             (Tokens{0, 1, 0, 0}))
       << "2, then 1.5, then the larger of 0.2, 0.15, -1 and -12";
+}
+
+// As transformers continues a text: with the short factors up to 60 tokens, and from the 61st on with the long ones for
+// all of it, whose keys are no longer those of the cache.
+TEST(DecoderTest, ATextHasTheFrequenciesOfItsLength) {
+  constexpr int64_t kShort = 60;
+  LlamaOptions o{.layers = 2, .heads = 4, .width = 32};
+  o.fused = true;
+  o.rope.scaling = RopeScaling::kLongrope, o.rope.context = kShort;
+  o.rope.short_factors = {1, 1.1, 1.4, 2}, o.rope.long_factors = {1.5, 4, 9, 20};
+  const auto of_short = placed(std::make_unique<Llama>(o, TaskSpec{{kShort}, kClasses})),
+             of_long = placed(std::make_unique<Llama>(o, kTask));
+  o.rope.by_length = true;
+  const auto model = placed(std::make_unique<Llama>(o, kTask));
+  EXPECT_EQ(transformer(*model).cached_tokens(), kShort);
+  DecodeRequest request{.prompt = {}, .tokens = 12};
+  request.sampling.temperature = 0;
+  const std::vector<Tokens> prompts{prompt_of(3, 1), prompt_of(kShort - 4, 2), prompt_of(kShort, 3), prompt_of(80, 4)};
+  const std::vector<Tokens> found = continued(*model, prompts, request);
+  EXPECT_EQ(continued(*model, prompts, request, false), found);
+  const NoGrad no_grad;
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    Tokens text = prompts[p];
+    for (int64_t i = 0; i < request.tokens; ++i) {
+      const auto time = static_cast<int64_t>(text.size());
+      Model& right = time > kShort ? *of_long : *of_short;
+      const Tensor logits = transformer(right)(Tensor::of(text, {1, time}));
+      const float* last = logits.values<float>() + (time - 1) * kClasses;
+      text.push_back(static_cast<int32_t>(std::max_element(last, last + kClasses) - last));
+    }
+    EXPECT_EQ(found[p], Tokens(text.end() - request.tokens, text.end())) << "prompt " << p;
+  }
 }
 
 TEST(DecoderTest, CancelFreesThePlaceAtOnce) {

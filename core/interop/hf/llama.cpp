@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace lockstep {
 
@@ -107,10 +108,10 @@ HfModel llama_model(const LlamaOptions& given, const HfConfig& c, int64_t longes
   LlamaOptions o = given.resolved();
   rope_frequencies(o.rope, o.rope_width, 0);  // throws where its numbers do not fit together
   HfModel m;
-  m.options = option_values(fields(o), c);
+  m.options = option_values(fields(o), c, {"rope_by_length"});  // which shapes no tensor: a run may choose
   longest = c.integer("max_position_embeddings", longest);
   // Longer texts have other factors, which shorter ones do worse with: only data of such a length asks for them.
-  if (o.rope.scaling == RopeScaling::kLongrope) longest = std::min(longest, o.rope.context);
+  if (o.rope.scaling == RopeScaling::kLongrope) m.longest = std::exchange(longest, std::min(longest, o.rope.context));
   m.task = {{longest}, o.vocabulary};
   name_llama_tensors(o, m);
   return m;
