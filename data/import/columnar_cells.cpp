@@ -2,6 +2,7 @@
 
 #include <arrow/array/array_dict.h>
 #include <arrow/array/array_primitive.h>
+#include <arrow/type_traits.h>
 #include <arrow/util/decimal.h>
 
 #include <algorithm>
@@ -68,6 +69,12 @@ bool has_cells(const arrow::DataType& type) {
     }
     default: return false;
   }
+}
+
+bool has_numbers(const arrow::DataType& type) {
+  if (type.id() == arrow::Type::DICTIONARY)
+    return has_numbers(*static_cast<const arrow::DictionaryType&>(type).value_type());
+  return arrow::is_numeric(type.id()) || arrow::is_decimal(type.id());
 }
 
 std::string cell_text(const arrow::Array& values, int64_t i) {

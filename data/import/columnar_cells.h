@@ -11,6 +11,8 @@ namespace lockstep {
 
 // Whether cells are made of a type: see open_columnar().
 bool has_cells(const arrow::DataType& type);
+// Whether these are numbers.
+bool has_numbers(const arrow::DataType& type);
 // The text of element i; empty for null.
 std::string cell_text(const arrow::Array& values, int64_t i);
 

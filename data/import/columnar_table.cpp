@@ -205,6 +205,7 @@ class ColumnarTable final : public TableReader {
   int64_t line() const override { return row_; }
   std::string names_place() const override { return ""; }
   JsonValue value(const std::vector<std::string>& cells, size_t column) const override { return cells[column]; }
+  bool is_number(size_t column) const override { return has_numbers(*file_->schema().field(fields_[column])->type()); }
   int64_t bytes_read() const override { return bytes_done_ + file_->bytes_read(); }
   int64_t size() const override { return bytes_; }
   Hash128 hash() const override { return hasher_.digest(); }

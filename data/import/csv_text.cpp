@@ -114,7 +114,7 @@ class TextTableImport {
     for (TextRow& row : rows.rows) {
       require(!labelled() || (!row.label.empty() && row.label.find('\n') == std::string::npos), ExitCode::kBadData,
               place(row.line, columns_.label), "holds no label: a text of one line");
-      const std::optional<double> weight = weighted() ? number_in(row.weight, false) : 1.0;
+      const std::optional<double> weight = weighted() ? number_in(row.weight) : 1.0;
       require(is_weight(weight), ExitCode::kBadData, place(row.line, columns_.weight), "holds '", row.weight, "', ",
               kNoWeight);
       if (row.text.empty()) {

@@ -174,7 +174,7 @@ std::vector<ImageSource> labelled_by_table(const std::string& table, const std::
     out.emplace_back().name = path.lexically_normal();
     out.back().label = cells[label];
     if (weights.empty()) continue;
-    const std::optional<double> number = number_in(cells[weight], false);
+    const std::optional<double> number = number_in(cells[weight]);
     require(is_weight(number), ExitCode::kBadData, place(), "column '", weights, "' holds '", cells[weight], "', ",
             kNoWeight);
     out.back().weight = static_cast<float>(*number);

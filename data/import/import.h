@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "data/images/image_layout.h"
 #include "data/import/table_reader.h"
+#include "data/samples/cell_form.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/schema.h"
 #include "data/store/progress.h"
@@ -164,8 +166,8 @@ struct TableOptions {
   std::vector<std::string> leave_out = {};   // columns that are not imported
   bool fill_missing = false;  // a missing number becomes the column's mean, a missing category one of its own
   // Texts of cells that stand for no value; empty: those of pandas' read_csv, and "?". An empty cell always stands for
-  // none. A column that has numbers beside other texts, more numbers than others, is an error unless it is one of
-  // `categories`.
+  // none. A column that has more numbers than other texts, or mostly texts that the options below would read as numbers
+  // or dates, is an error unless it is one of `categories`.
   std::vector<std::string> missing = {};
   bool many_labels = false;  // more than kManyLabels (data/samples/label_index.h) different labels are meant, which is
                              // an error otherwise
@@ -173,6 +175,13 @@ struct TableOptions {
   TextEncoding encoding = TextEncoding::kUtf8;
   char delimiter = 0;          // between cells; 0: by the name and the first row (csv_separator in data/import/csv.h)
   bool decimal_comma = false;  // numbers have a comma in the place of the point
+  // NumberForm of data/samples/cell_form.h; 0: nothing stands between thousands. With ImportOptions::like, where
+  // neither this nor decimal_comma is given, numbers are read as those of the earlier table; `strip` and `dates` always
+  // are.
+  std::optional<char> thousands = {};
+  std::vector<std::string> strip = {};
+  std::vector<std::string> dates = {};  // columns, also the target, that hold dates or times (data/import/date_cell.h)
+  DateOrder date_order = DateOrder::kYearFirst;
   // With ImportOptions::like: a category that the earlier table has not is as a missing value; of a column that had
   // none there, none of its features is 1. Otherwise it is an error.
   bool unknown_is_missing = false;
@@ -180,8 +189,9 @@ struct TableOptions {
 };
 // A CSV or TSV file whose first row names the columns, or JSON lines (data/import/table_reader.h). A first column
 // without a name, as the index that pandas writes, is left out with a warning. A column of numbers is a feature,
-// normalised to mean 0 and standard deviation 1; one of other texts has a feature for each of them, which is 1 where it
-// stands and 0 elsewhere. A cell without a value is an error without fill_missing.
+// normalised to mean 0 and standard deviation 1, and so is one of dates, as days since 1970-01-01; one of other texts
+// has a feature for each of them, which is 1 where it stands and 0 elsewhere. A cell without a value is an error
+// without fill_missing.
 void import_csv(const std::string& table, const std::string& output, const TableOptions& columns,
                 const ImportOptions& options = {});
 

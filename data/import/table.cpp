@@ -8,10 +8,12 @@
 #include "core/base/log.h"
 #include "core/io/json.h"
 #include "data/import/csv.h"
+#include "data/import/date_cell.h"
 #include "data/import/import.h"
 #include "data/import/import_threads.h"
 #include "data/import/in_order.h"
 #include "data/import/table_cells.h"
+#include "data/import/table_column.h"
 #include "data/import/table_import.h"
 #include "data/import/table_reader.h"
 #include "data/samples/channel_sums.h"
@@ -24,40 +26,18 @@
 namespace lockstep {
 namespace {
 
-// What the first pass finds out of a column. It is one of numbers until a cell is none.
-struct Column {
-  std::string name;
-  bool used = true, categories = false;
-  bool index = false;               // a first column without a name
-  bool named = false;               // by TableOptions::categories
-  int64_t numbers = 0, others = 0;  // of its values, where it is not named
-  int64_t commas = 0;               // of the others, those that are numbers with a decimal comma
-  std::string other;                // the first one that is no number, which makes it one of categories, and
-  int64_t other_line = 0;           // where it stands
-  int64_t missing = 0, missing_line = 0;
-  int64_t unknown = 0, unknown_line = 0;  // of values that are no category of ImportOptions::like, and the first
-  FeatureMoments moments;
-  bool given = false;           // by ImportOptions::like, and so are
-  bool filled = false;          // missing values
-  double mean = 0, std = 1;     // of numbers; otherwise set when all rows were seen
-  double offset = 0;            // DatasetHeader::offset, of numbers; likewise
-  std::set<std::string> texts;  // numbers' too, as long as there are few: the column may yet turn out as categories
-  LabelNumbers places;          // of categories: the place of each text in their order
-  int64_t too_many_line = 0;    // where there are more texts than features are possible
-  int64_t feature = 0;          // its first
-
-  int64_t features() const { return categories ? static_cast<int64_t>(texts.size()) : 1; }
-};
-
 // Some rows of the table, and what is made of them.
 struct TableRows {
   struct Row {
     int64_t line;
     std::vector<std::string> cells;
+    std::vector<bool> plain;  // of each cell, TableReader::is_number(); empty where no cell differs for it
+    bool is_plain(size_t column) const { return !plain.empty() && plain[column]; }
   };
   std::vector<Row> rows;
   int64_t done = 0;                            // bytes of the table, as stored
   std::vector<std::optional<double>> numbers;  // the first pass: of each cell
+  std::vector<uint64_t> stripped;              // likewise, where texts are taken off numbers
   std::vector<float> features;                 // the second pass: of each row; and its target
   std::vector<int32_t> labels;
   std::vector<double> targets;
@@ -67,6 +47,8 @@ constexpr size_t kRowBytesAtOnce = 256 << 10;
 constexpr size_t kNoColumn = SIZE_MAX;
 
 class TableImport {
+  using Column = ImportedColumn;
+
  public:
   TableImport(const TableSource& source, const TableOptions& options, const ImportOptions& import)
       : source_(source),
@@ -74,7 +56,9 @@ class TableImport {
         options_(options),
         import_(import),
         threads_(import_threads(import)),
-        missing_(options.missing, options.decimal_comma) {
+        form_{options.decimal_comma, options.thousands.value_or('\0'), options.strip},
+        missing_(options.missing, form_) {
+    require_readable(form_);
     const auto rows = source_.open();
     names_place_ = path_ + rows->names_place();
     name_columns(rows->names());
@@ -82,14 +66,11 @@ class TableImport {
     else take_columns_of(*import.like);
     ask_for_columns(*rows);
     in_order<TableRows>(
-        threads_, [&](TableRows& some) { return next(*rows, some); },
-        [&](TableRows& some, int) {
-          for (const TableRows::Row& row : some.rows)
-            for (const std::string& cell : row.cells) some.numbers.push_back(number_of(cell));
-        },
+        threads_, [&](TableRows& some) { return next(*rows, some); }, [&](TableRows& some, int) { read_numbers(some); },
         [&](TableRows& some) {
           const std::optional<double>* numbers = some.numbers.data();
-          for (const TableRows::Row& row : some.rows) look_at(row.line, row.cells, numbers), numbers += columns_.size();
+          for (const TableRows::Row& row : some.rows) look_at(row, numbers), numbers += columns_.size();
+          take_stripped(some);
           progress(some.done / 2, rows->size());
         });
     require(count_ > 0, ExitCode::kBadData, path_, ": has no rows below the names of the columns");
@@ -102,7 +83,8 @@ class TableImport {
     header.images = {count_, features_};
     header.class_names = class_names_;
     header.classes = has_target() ? static_cast<int64_t>(class_names_.size()) : 1;
-    header.columns = described();
+    header.columns =
+        description(columns_, order_, regression() ? &columns_[target_] : nullptr, options_.missing, form_);
     int64_t done = 0;
     ChunkWriter writer(file, "features", StoredType::kFloat32, header.images, images_per_chunk(4 * features_));
     std::vector<int32_t> labels;
@@ -140,11 +122,33 @@ class TableImport {
   }
 
  private:
-  std::optional<double> number_of(std::string_view cell) const { return number_in(cell, options_.decimal_comma); }
+  // The number that a cell is in its column.
+  std::optional<double> number_of(const TableRows::Row& row, size_t column, uint64_t* stripped = nullptr) const {
+    const Column& c = columns_[column];
+    if (!c.date) return number_in(row.cells[column], row.is_plain(column) ? NumberForm() : form_, stripped);
+    const std::optional<DateCell> date = date_in(row.cells[column], c.date->order);
+    return date ? std::optional(date->days) : std::nullopt;
+  }
+  void read_numbers(TableRows& some) const {
+    if (!form_.strip.empty()) some.stripped.resize(some.rows.size() * columns_.size());
+    for (const TableRows::Row& row : some.rows)
+      for (size_t i = 0; i < columns_.size(); ++i)
+        some.numbers.push_back(
+            number_of(row, i, some.stripped.empty() ? nullptr : &some.stripped[some.numbers.size()]));
+  }
+  void take_stripped(const TableRows& some) {
+    for (size_t at = 0; at < some.stripped.size(); ++at)
+      if (const auto& row = some.rows[at / columns_.size()];
+          some.numbers[at] && !missing_.holds(row.cells[at % columns_.size()]))
+        columns_[at % columns_.size()].add_stripped(some.stripped[at], row.line);
+  }
 
-  char point() const { return options_.decimal_comma ? ',' : '.'; }
+  char point(const TableRows::Row& row, size_t column) const {
+    return form_.decimal_comma && !row.is_plain(column) ? ',' : '.';
+  }
 
   bool has_target() const { return !import_.without_targets; }
+  std::string like_name() const { return import_.like ? import_.like->name : ""; }
   bool regression() const { return has_target() && !options_.target.empty(); }
 
   void progress(int64_t done, int64_t total) const {
@@ -196,6 +200,13 @@ class TableImport {
     for (const std::string& name : options_.leave_out) columns_[column(name)].used = false;
     for (const std::string& name : options_.categories)
       columns_[column(name)].categories = columns_[column(name)].named = true;
+    for (const std::string& name : options_.dates) {
+      const size_t at = column(name);
+      require(!columns_[at].named && (columns_[at].used || (at == target_ && regression())), ExitCode::kUsage,
+              "--date ", name, ": the column is ",
+              columns_[at].named ? "one of --categories" : "no feature and no target");
+      columns_[at].date = DateForm{options_.date_order};
+    }
     for (size_t i = 0; i < columns_.size(); ++i)
       if (columns_[i].used && !columns_[i].index) order_.push_back(i);
   }
@@ -218,7 +229,9 @@ class TableImport {
     };
     size_t feature = 0;
     for (const TableColumn& given : parse_columns(of.columns, like.name)) {
+      take_form_of(given);
       if (given.type == TableColumn::Type::kTarget) {
+        if (regression()) columns_[target_].date = given.date;
         if (!has_target() && find_column(given.name) != kNoColumn)
           log_info(str(path_, ":1: column '", given.name, "' is what ", like.name, " predicts: it is not read"));
         continue;
@@ -231,27 +244,37 @@ class TableImport {
       c.used = c.given = true;
       c.filled = options_.fill_missing || (!has_target() && given.missing > 0);
       c.categories = given.type == TableColumn::Type::kCategory;
+      c.date = given.date;
       c.mean = of.mean[feature], c.std = of.stddev[feature];
-      if (given.missing_texts) {
-        options_.missing = *given.missing_texts;
-        missing_ = MissingTexts(options_.missing, options_.decimal_comma);
-      }
+      if (given.missing_texts) options_.missing = *given.missing_texts;
       c.texts.insert(given.values.begin(), given.values.end());
       c.places = LabelNumbers(c.texts);
       feature += static_cast<size_t>(c.features());
       order_.push_back(i);
     }
     damaged(feature == of.mean.size());
+    missing_ = MissingTexts(options_.missing, form_);
     labels_.insert(of.class_names.begin(), of.class_names.end());
     classes_ = LabelNumbers(of.class_names);
   }
 
-  static int64_t next(TableReader& rows, TableRows& out) {
+  // What earlier data says of its cells; the options say otherwise of the sign before decimals and between thousands.
+  void take_form_of(const TableColumn& given) {
+    if (!options_.decimal_comma && !options_.thousands)
+      form_.decimal_comma |= given.form.decimal_comma,
+          form_.thousands = std::max(form_.thousands, given.form.thousands);
+    if (!given.form.strip.empty()) form_.strip = given.form.strip;
+    require_readable(form_);
+  }
+
+  int64_t next(TableReader& rows, TableRows& out) const {
     size_t bytes = 0;
     std::vector<std::string> cells;
     while (bytes < kRowBytesAtOnce && rows.next(cells)) {
       for (const std::string& cell : cells) bytes += sizeof cell + cell.size();
-      out.rows.push_back({rows.line(), std::move(cells)});
+      std::vector<bool> plain;
+      for (size_t i = 0; !form_.plain() && i < cells.size(); ++i) plain.push_back(rows.is_number(i));
+      out.rows.push_back({rows.line(), std::move(cells), std::move(plain)});
     }
     out.done = rows.bytes_read();
     return static_cast<int64_t>(bytes);
@@ -268,20 +291,20 @@ class TableImport {
     some.features.resize(some.rows.size() * static_cast<size_t>(features_));
     float* features = some.features.data();
     for (const TableRows::Row& row : some.rows) {
-      require_same_pass(take_target(row.cells, some) && fill(row.cells, features), str(path_, ":", row.line));
+      require_same_pass(take_target(row, some) && fill(row, features), str(path_, ":", row.line));
       features += features_;
     }
   }
 
   // False where a cell is not as the first pass found it.
-  bool take_target(const std::vector<std::string>& cells, TableRows& some) const {
+  bool take_target(const TableRows::Row& row, TableRows& some) const {
     if (!has_target()) return some.labels.push_back(0), true;
     if (regression()) {
-      const std::optional<double> number = number_of(cells[target_]);
+      const std::optional<double> number = number_of(row, target_);
       some.targets.push_back(number.value_or(0));
       return is_float(number);
     }
-    some.labels.push_back(static_cast<int32_t>(classes_.find(cells[target_], point())));
+    some.labels.push_back(static_cast<int32_t>(classes_.find(row.cells[target_], point(row, target_))));
     return some.labels.back() >= 0;
   }
 
@@ -291,28 +314,58 @@ class TableImport {
     throw Error(ExitCode::kBadData, str(path_, ":", line, ": column '", c.name, "' ", why...));
   }
 
-  void look_at_target(int64_t line, const std::string& target, const std::optional<double>& number) {
-    const Column& c = columns_[target_];
+  void look_at_target(const TableRows::Row& row, const std::optional<double>& number) {
+    const std::string& target = row.cells[target_];
+    const int64_t line = row.line;
+    Column& c = columns_[target_];
     if (missing_.holds(target) && !(import_.like && !target.empty() && labels_.contains(target)))
       refuse(line, c, "has no ", regression() ? "target" : "label", stands_for_none(target));
+    if (regression() && c.date) take_date(row, target_);
     if (regression() && !is_float(number))
-      refuse(line, c, "holds '", target, "', which is no number that is finite in 32 bits; --label is for classes");
-    if (!regression() && import_.like && classes_.find(target, point()) < 0)
+      refuse(line, c, "holds '", target, "', which is no number that is finite in 32 bits",
+             how_to_read(target, c, form_, like_name(), "; --label is for classes"));
+    if (!regression() && import_.like && classes_.find(target, point(row, target_)) < 0)
       refuse(line, c, "holds '", target, "', which is no label of ", import_.like->name);
-    if (!regression() && !import_.like) labels_.emplace(label_text(target, point()));
+    if (!regression() && !import_.like) labels_.emplace(label_text(target, point(row, target_)));
     if (static_cast<int64_t>(labels_.size()) > kMostClasses)
       refuse(line, c, "has more than ", kMostClasses, " different labels");
   }
 
-  // `numbers`: what number_in() finds in the cells.
-  void look_at(int64_t line, const std::vector<std::string>& cells, const std::optional<double>* numbers) {
+  void take_date(const TableRows::Row& row, size_t column) {
+    const std::string why = columns_[column].add_date(row.cells[column]);
+    if (!why.empty()) refuse(row.line, columns_[column], why);
+  }
+
+  // A cell of a column that earlier data has, too.
+  void look_at_given(const TableRows::Row& row, size_t column, const std::optional<double>& number) {
+    Column& c = columns_[column];
+    const std::string& cell = row.cells[column];
+    const bool known = c.categories ? c.places.find(cell, point(row, column)) >= 0
+                                    : is_float(number) && is_float((*number - c.mean) / c.std);
+    if (!known && c.categories && options_.unknown_is_missing) {
+      if (c.unknown++ == 0) c.unknown_line = row.line, c.other = cell;
+      return;
+    }
+    if (!known)
+      refuse(row.line, c, "holds '", cell, "', which is no ",
+             c.categories ? "category of the column in " : "number that can be normalised as in ", import_.like->name,
+             c.categories ? "; --unknown missing takes it for a missing value"
+                          : how_to_read(cell, c, form_, like_name(), ""));
+    if (!c.categories) c.moments.add(*number);
+  }
+
+  // `numbers`: what number_of() finds in the cells.
+  void look_at(const TableRows::Row& row, const std::optional<double>* numbers) {
+    const std::vector<std::string>& cells = row.cells;
+    const int64_t line = row.line;
     ++count_;
-    if (has_target()) look_at_target(line, cells[target_], numbers[target_]);
+    if (has_target()) look_at_target(row, numbers[target_]);
     if (weight_ != kNoColumn && !is_weight(numbers[weight_]))
       refuse(line, columns_[weight_], "holds '", cells[weight_], "', ", kNoWeight);
     if (weight_ != kNoColumn) weights_.push_back(static_cast<float>(*numbers[weight_]));
     for (size_t i : order_) {
       Column& c = columns_[i];
+      const std::optional<double>& number = numbers[i];
       if (is_missing(c, cells[i])) {
         if (!(c.given ? c.filled : options_.fill_missing))
           refuse(line, c, "has no value", stands_for_none(cells[i]), "; --fill-missing fills such cells",
@@ -320,26 +373,15 @@ class TableImport {
         ++c.missing;
         continue;
       }
-      const std::optional<double>& number = numbers[i];
+      if (c.date) take_date(row, i);
       if (c.given) {
-        const bool known = c.categories ? c.places.find(cells[i], point()) >= 0
-                                        : is_float(number) && is_float((*number - c.mean) / c.std);
-        if (!known && c.categories && options_.unknown_is_missing) {
-          if (c.unknown++ == 0) c.unknown_line = line, c.other = cells[i];
-          continue;
-        }
-        if (!known)
-          refuse(line, c, "holds '", cells[i], "', which is no ",
-                 c.categories ? "category of the column in " : "number that can be normalised as in ",
-                 import_.like->name, c.categories ? "; --unknown missing takes it for a missing value" : "");
-        if (!c.categories) c.moments.add(*number);
+        look_at_given(row, i, number);
         continue;
       }
       ++(number ? c.numbers : c.others);
-      if (!number && number_in(cells[i], true)) ++c.commas;
       if (!number && !c.categories) c.categories = true, c.other = cells[i], c.other_line = line;
-      std::string text(c.too_many_line == 0 ? label_text(cells[i], point()) : "");
-      if (static_cast<int64_t>(c.texts.size()) < kMostFeatures) c.texts.insert(std::move(text));
+      std::string text(c.too_many_line == 0 ? label_text(cells[i], point(row, i)) : "");
+      if (static_cast<int64_t>(c.texts.size()) < kMostFeatures) c.add_text(std::move(text), number ? 0 : line);
       else if (c.too_many_line == 0 && !c.texts.contains(text)) c.too_many_line = line;
       if (c.categories) continue;
       const double value = number.value_or(0);
@@ -347,26 +389,6 @@ class TableImport {
         refuse(line, c, "holds '", cells[i], "', which is not finite in 32 bits");
       c.moments.add(value);
     }
-  }
-
-  static std::string stands_for_none(const std::string& cell) {
-    return cell.empty() ? "" : str(" ('", cell, "' stands for none; --missing names the texts that do)");
-  }
-
-  // Refuses columns that became categories though nobody may have meant it.
-  void require_meant(const Column& c) const {
-    if (!c.categories || c.given) return;
-    require(c.named || c.commas == 0 || c.commas < c.others, ExitCode::kBadData, path_, ":", c.other_line, ": column '",
-            c.name, "' holds '", c.other, "': --decimal-comma reads such cells as numbers; where they are categories, ",
-            "name the column in --categories");
-    require(c.named || c.numbers <= c.others, ExitCode::kBadData, path_, ":", c.other_line, ": column '", c.name,
-            "' holds '", c.other, "', but ", c.numbers, " of its ", c.numbers + c.others,
-            " values are numbers: correct such cells, name their texts in --missing where they stand for no value, or "
-            "the column in --categories where each of its values is a category");
-    require(c.too_many_line == 0, ExitCode::kBadData, path_, ":", c.too_many_line, ": column '", c.name,
-            "' has more than ", kMostFeatures, " different values",
-            c.other_line > 0 ? str(" and is no column of numbers because of line ", c.other_line) : "",
-            "; --leave-out leaves it out");
   }
 
   void conclude_labels() {
@@ -384,7 +406,7 @@ class TableImport {
     if (has_target()) conclude_labels();
     for (size_t i : order_) {
       Column& c = columns_[i];
-      require_meant(c);
+      require_meant(c, path_, form_);
       require(!c.given || !c.categories || c.missing == 0 || c.texts.contains(""), ExitCode::kBadData, path_,
               ": column '", c.name, "' has missing values, but none is in ", c.given ? import_.like->name : "");
       if (c.categories && c.missing > 0) c.texts.insert("");
@@ -399,21 +421,10 @@ class TableImport {
       c.feature = features_;
       features_ += c.features();
       if (c.categories) c.places = LabelNumbers(c.texts);
-      constexpr int64_t kFew = 20;
-      if (c.categories && !c.given && c.features() >= kFew && c.features() * 10 >= count_ * 9)
-        log_warning(str(path_, ": column '", c.name, "' has ", c.features(), " different values in ", count_,
-                        " rows, each of which becomes a feature; where they only name the rows, leave it out: "
-                        "--leave-out ",
-                        c.name));
-      if (c.unknown > 0)
-        log_warning(str(path_, ": column '", c.name, "': ", c.unknown, " of ", count_, " values, such as '", c.other,
-                        "' in line ", c.unknown_line, ", are no category in ", import_.like->name, " and become ",
-                        c.texts.contains("") ? "missing values" : "none of its categories"));
-      if (c.missing > 0)
-        log_warning(str(path_, ": column '", c.name, "': ", c.missing, " of ", count_,
-                        " values are missing and become ",
-                        c.categories ? std::string("a category of their own") : str("the mean, ", c.mean)));
+      warn_of_values(c, path_, count_, like_name());
+      if (!c.categories) warn_of_units(c, path_, form_);
     }
+    if (regression()) warn_of_units(columns_[target_], path_, form_);
     require(features_ > 0, ExitCode::kBadData, path_, ": has no column beside '",
             has_target() ? columns_[target_].name : "", "'");
     require(features_ <= kMostFeatures, ExitCode::kBadData, path_, ": makes ", features_, " features; at most ",
@@ -421,40 +432,24 @@ class TableImport {
   }
 
   // False where a cell is not as the first pass found it.
-  bool fill(const std::vector<std::string>& cells, float* row) const {
-    std::fill(row, row + features_, 0.0f);
+  bool fill(const TableRows::Row& row, float* features) const {
+    std::fill(features, features + features_, 0.0f);
     for (size_t i : order_) {
       const Column& c = columns_[i];
-      float* to = row + c.feature;
+      const std::string& cell = row.cells[i];
+      float* to = features + c.feature;
       if (c.categories) {
-        int64_t at = c.places.find(is_missing(c, cells[i]) ? "" : cells[i], point());
+        int64_t at = c.places.find(is_missing(c, cell) ? "" : cell, point(row, i));
         if (at < 0 && c.unknown > 0 && (at = c.places.find("")) < 0) continue;
         if (at < 0) return false;
         to[at] = 1;
       } else {
-        const std::optional<double> value = is_missing(c, cells[i]) ? c.mean : number_of(cells[i]);
+        const std::optional<double> value = is_missing(c, cell) ? c.mean : number_of(row, i);
         if (!is_float(value)) return false;
         *to = static_cast<float>(*value - c.offset);
       }
     }
     return true;
-  }
-
-  std::string described() const {
-    std::vector<JsonObject> out;
-    for (size_t i : order_) {
-      const Column& c = columns_[i];
-      JsonObject o{{"name", c.name}, {"type", c.categories ? "category" : "number"}, {"missing", c.missing}};
-      if (c.categories) o.emplace_back("values", json_array(std::vector<JsonValue>(c.texts.begin(), c.texts.end())));
-      if (!options_.missing.empty())
-        o.emplace_back(kMissingTexts,
-                       json_array(std::vector<JsonValue>(options_.missing.begin(), options_.missing.end())));
-      out.push_back(std::move(o));
-    }
-    if (regression()) out.push_back({{"name", columns_[target_].name}, {"type", "target"}, {"missing", 0}});
-    std::string text = json_array(out).text;
-    std::erase(text, '\n');  // those between values; within a text they are escaped
-    return text;
   }
 
   const TableSource& source_;
@@ -463,6 +458,7 @@ class TableImport {
   TableOptions options_;
   const ImportOptions& import_;
   const int threads_;
+  NumberForm form_;  // of numbers that the file does not have as such
   MissingTexts missing_;
   std::vector<Column> columns_;
   std::vector<size_t> order_;                       // the columns that have features, in the order of these

@@ -65,6 +65,10 @@ class JsonTable final : public TableReader {
   }
   int64_t line() const override { return records_.number(); }
   JsonValue value(const std::vector<std::string>&, size_t column) const override { return values_[column]; }
+  bool is_number(size_t column) const override {
+    const JsonValue& value = values_[column];
+    return std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value);
+  }
   int64_t bytes_read() const override { return records_.input().taken(); }
   int64_t size() const override { return records_.input().size(); }
   Hash128 hash() const override { return records_.input().hash(); }

@@ -31,6 +31,8 @@ class TableReader {
   virtual int64_t line() const = 0;  // where the row of the last next() begins, from 1
   // A cell of that row as JSON: its text, or what the field of a JSON object holds.
   virtual JsonValue value(const std::vector<std::string>& cells, size_t column) const = 0;
+  // Whether that cell is a number of the file's own, with a decimal point, whatever texts of the table look like.
+  virtual bool is_number(size_t) const { return false; }
   virtual int64_t bytes_read() const = 0;  // as stored, of
   virtual int64_t size() const = 0;        // so many; 0: not known
   virtual Hash128 hash() const = 0;        // InputStream::hash

@@ -142,6 +142,40 @@ int64_t TableColumn::features() const {
   return type == Type::kTarget ? 0 : type == Type::kNumber ? 1 : static_cast<int64_t>(values.size());
 }
 
+void describe_cells(const NumberForm& form, const std::optional<DateForm>& date, JsonObject& column) {
+  if (form.decimal_comma) column.emplace_back("decimal_comma", true);
+  if (form.thousands != 0) column.emplace_back("thousands", std::string(1, form.thousands));
+  if (!form.strip.empty()) column.emplace_back("strip", list_text(form.strip));
+  if (!date) return;
+  column.emplace_back("date", kDateKinds[static_cast<size_t>(date->kind.value_or(DateKind::kDate))]);
+  column.emplace_back("date_order", kDateOrders[static_cast<size_t>(date->order)]);
+}
+
+namespace {
+
+// Which of the names a member is; nothing where it is not there.
+template <class Value, size_t count>
+std::optional<Value> named_value(const JsonObject& o, const char* key, const char* const (&names)[count],
+                                 std::string_view where) {
+  if (!find_member(o, key)) return std::nullopt;
+  const std::string& name = json_text(o, key, where);
+  const auto at = std::find(std::begin(names), std::end(names), name);
+  require(at != std::end(names), ExitCode::kBadData, where, ": \"", key, "\" is '", name, "'");
+  return static_cast<Value>(at - std::begin(names));
+}
+
+void read_cells(const JsonObject& o, TableColumn& c, std::string_view where) {
+  c.form.decimal_comma = json_bool(o, "decimal_comma").value_or(false);
+  const std::string thousands = text_of(o, "thousands");
+  require(thousands.size() <= 1, ExitCode::kBadData, where, ": \"thousands\" is '", thousands, "'");
+  if (!thousands.empty()) c.form.thousands = thousands[0];
+  if (find_member(o, "strip")) c.form.strip = list_of<std::string>(o, "strip", where);
+  if (const auto kind = named_value<DateKind>(o, "date", kDateKinds, where))
+    c.date = {named_value<DateOrder>(o, "date_order", kDateOrders, where).value_or(DateOrder::kYearFirst), kind};
+}
+
+}  // namespace
+
 std::vector<TableColumn> parse_columns(const std::string& columns, std::string_view where) {
   std::vector<TableColumn> out;
   const auto damaged = [&](bool good) {
@@ -163,6 +197,7 @@ std::vector<TableColumn> parse_columns(const std::string& columns, std::string_v
                                   : TableColumn::Type::kTarget;
     if (type == "category") c.values = list_of<std::string>(*object, "values", where);
     if (find_member(*object, kMissingTexts)) c.missing_texts = list_of<std::string>(*object, kMissingTexts, where);
+    read_cells(*object, c, where);
   }
   return out;
 }

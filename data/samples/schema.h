@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/io/json.h"
+#include "data/samples/cell_form.h"
 #include "data/samples/dataset_file.h"
 
 namespace lockstep {
@@ -36,10 +38,14 @@ struct TableColumn {
   int64_t missing = 0;              // cells that were filled
   // The texts that stood for no value in the table, where they were not the usual ones.
   std::optional<std::vector<std::string>> missing_texts = {};
+  NumberForm form = {};               // of numbers in the table
+  std::optional<DateForm> date = {};  // of dates or times, which are numbers of days
 
   int64_t features() const;
   friend bool operator==(const TableColumn&, const TableColumn&) = default;
 };
+// A member of a column's description for each thing that is not as usual. The inverse is a part of parse_columns().
+void describe_cells(const NumberForm& form, const std::optional<DateForm>& date, JsonObject& column);
 // Throws ExitCode::kBadData naming `where`.
 std::vector<TableColumn> parse_columns(const std::string& columns, std::string_view where);
 

@@ -153,7 +153,7 @@ void import_npy_files(const Arguments& a, const Inputs& inputs, const std::strin
 
 // What a table's `--text` makes records of; `format`: csv or parquet.
 CsvTextColumns text_columns(const Arguments& a, const std::string& format, ImportOptions& options) {
-  for (const char* other : {"categories", "leave-out", "target", "missing"})
+  for (const char* other : {"categories", "leave-out", "target", "missing", "thousands", "strip", "date", "date-order"})
     require(a.text(other).empty(), ExitCode::kUsage, "data import ", format, ": --", other,
             " is for tables, without --text");
   for (const char* other : {"fill-missing", "decimal-comma"})
@@ -237,14 +237,16 @@ const ImportFormat kFormats[] = {
     {"csv",
      "INPUT is a table, .csv or .tsv, whose first row names the columns",
      import_csv_file,
-     {"label", "weight", "many-labels", "target", "text", "categories", "leave-out", "missing", "encoding",
-      "fill-missing", "delimiter", "decimal-comma", "unknown", "vocabulary", "tokenizer", "separator", "whole-texts",
-      "threads"}},
+     {"label",     "weight",    "many-labels", "target",       "text",      "categories",
+      "leave-out", "missing",   "encoding",    "fill-missing", "delimiter", "decimal-comma",
+      "thousands", "strip",     "date",        "date-order",   "unknown",   "vocabulary",
+      "tokenizer", "separator", "whole-texts", "threads"}},
     {"parquet",
      "the INPUT files, Parquet or Arrow (Feather), are one table, as csv has it; in builds with LOCKSTEP_PARQUET",
      import_columnar_files,
-     {"label", "weight", "many-labels", "target", "text", "categories", "leave-out", "missing", "fill-missing",
-      "unknown", "vocabulary", "tokenizer", "separator", "whole-texts", "threads"}},
+     {"label",   "weight",       "many-labels",   "target",    "text",        "categories", "leave-out",
+      "missing", "fill-missing", "decimal-comma", "thousands", "strip",       "date",       "date-order",
+      "unknown", "vocabulary",   "tokenizer",     "separator", "whole-texts", "threads"}},
     {"npy",
      "INPUT is an array of images or features and one of labels or numbers to predict (.npy), or a .npz that holds "
      "both",
@@ -253,7 +255,7 @@ const ImportFormat kFormats[] = {
 
 // Each begins with the formats that read it, as kFormats lists them.
 std::vector<Option> import_options() {
-  return {
+  std::vector<Option> out{
       {"level", "text: a token is a character (UTF-8) or a byte; default: the level of --vocabulary, or char", "LEVEL",
        ""},
       {"vocabulary", "the vocabulary of FROM, in place of one made from the text", "FROM", ""},
@@ -337,7 +339,6 @@ std::vector<Option> import_options() {
        "NAME", ""},
       {"delimiter", "csv: the character between cells, or tab; default: what the name and the first row tell", "CHAR",
        ""},
-      {"decimal-comma", "csv: numbers have a comma in the place of the point"},
       {"unknown",
        "csv, parquet: a category that the data of --like has not is an error, or a missing value: error or missing; "
        "default: "
@@ -353,6 +354,10 @@ std::vector<Option> import_options() {
        "N", "0"},
       {"force", "replace an existing OUTPUT.h5"},
       {"json", "print a description of the output as one JSON object"}};
+  const auto behind = std::find_if(out.begin(), out.end(), [](const Option& o) { return o.name == "unknown"; });
+  const std::vector<Option> of_cells = cell_options();
+  out.insert(behind, of_cells.begin(), of_cells.end());
+  return out;
 }
 
 bool reads(const ImportFormat& format, std::string_view option) {

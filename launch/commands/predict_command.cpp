@@ -77,6 +77,7 @@ InputOptions input_options(const Arguments& a) {
   InputOptions out;
   out.table.fill_missing = a.has("fill-missing");
   out.table.decimal_comma = a.has("decimal-comma");
+  out.table.thousands = thousands_of(a);
   out.table.encoding = encoding_of(a);
   out.table.delimiter = delimiter_of(a);
   const std::string& unknown = a.text("unknown");
@@ -359,7 +360,10 @@ std::vector<Command> predict_forms() {
             {"delimiter",
              "the character between a table's cells, or tab; default: what the name and the first row tell", "CHAR",
              ""},
-            {"decimal-comma", "numbers of a table have a comma in the place of the point"},
+            {"decimal-comma",
+             "numbers of a table have a comma in the place of the point; default, with --thousands: as in the run's "
+             "own table"},
+            thousands_option(""),
             {"batch", "samples that a rank computes at once; 0: what suits their size", "N", "0"},
             {"ranks", "ranks in this process", "N", "0"},
             {"ema", "with the averages of the parameters (optim.ema)"}}),

@@ -22,7 +22,45 @@ char delimiter_of(const Arguments& a) {
   return text.empty() ? '\0' : text[0];
 }
 
+std::optional<char> thousands_of(const Arguments& a) {
+  const std::string& text = a.text("thousands");
+  if (text.empty()) return std::nullopt;
+  if (text == "none") return '\0';
+  if (text == "space") return ' ';
+  require(text.size() == 1 && std::string_view(",.'_ ").find(text) != std::string_view::npos, ExitCode::kUsage,
+          "--thousands ", text, ": must be one of , . ' _ and space, or none");
+  return text[0];
+}
+
+Option thousands_option(const std::string& formats) {
+  return {"thousands",
+          formats + "what stands between the thousands of numbers: , . ' _ or space, or none, which is the default",
+          "CHAR", ""};
+}
+
+std::vector<Option> cell_options() {
+  return {{"decimal-comma", "csv, parquet: numbers in texts have a comma in the place of the point"},
+          thousands_option("csv, parquet: "),
+          {"strip",
+           "csv, parquet: texts before or behind numbers that are no part of these, such as $,%,kg; () stands for "
+           "parentheses around a negative number",
+           "TEXT,...", ""},
+          {"date",
+           "csv, parquet: columns of dates or times, which become days since 1970-01-01, of times alone parts of a day",
+           "COLUMN,...", ""},
+          {"date-order", "csv, parquet: the order of dates in figures: ymd (default), dmy or mdy", "ORDER", ""}};
+}
+
 namespace {
+
+// Of --date-order.
+DateOrder date_order_of(const Arguments& a) {
+  const std::string& name = a.text("date-order");
+  require(name.empty() || !a.text("date").empty(), ExitCode::kUsage, "--date-order is for --date: name its columns");
+  const auto at = std::find(std::begin(kDateOrders), std::end(kDateOrders), name.empty() ? "ymd" : name);
+  require(at != std::end(kDateOrders), ExitCode::kUsage, "--date-order ", name, ": must be ymd, dmy or mdy");
+  return static_cast<DateOrder>(at - std::begin(kDateOrders));
+}
 
 std::vector<std::string> names_in(const std::string& list) {
   std::vector<std::string> out;
@@ -55,9 +93,11 @@ TableOptions table_columns(const Arguments& a, const std::string& format) {
   refuse_text_options(a, format);
   require(a.text("label").empty() != a.text("target").empty(), ExitCode::kUsage, "data import ", format,
           ": one of --label COLUMN and --target COLUMN is needed");
-  const bool chooses = !a.text("categories").empty() || !a.text("leave-out").empty() || !a.text("missing").empty();
+  bool chooses = false;
+  for (const char* other : {"categories", "leave-out", "strip", "date", "missing"}) chooses |= !a.text(other).empty();
   require(a.text("like").empty() || !chooses, ExitCode::kUsage, "data import ", format,
-          ": --categories, --leave-out and --missing are what the file of --like was imported with: leave them out");
+          ": --categories, --leave-out, --strip, --date and --missing are what the file of --like was imported with: ",
+          "leave them out");
   return {a.text("label"),
           a.text("target"),
           names_in(a.text("categories")),
@@ -69,6 +109,10 @@ TableOptions table_columns(const Arguments& a, const std::string& format) {
           encoding_of(a),
           delimiter_of(a),
           a.has("decimal-comma"),
+          thousands_of(a),
+          names_in(a.text("strip")),
+          names_in(a.text("date")),
+          date_order_of(a),
           unknown_is_missing(a)};
 }
 

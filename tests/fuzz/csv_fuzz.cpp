@@ -30,7 +30,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     return 0;
   }
-  const TableOptions columns{.label = "y", .fill_missing = size % 2 == 0, .decimal_comma = size % 3 == 0};
+  const bool in_texts = size % 5 < 2;
+  const TableOptions columns{
+      .label = "y",
+      .fill_missing = size % 2 == 0,
+      .decimal_comma = size % 3 == 0,
+      .thousands = in_texts ? ' ' : '\0',
+      .strip = in_texts ? std::vector<std::string>{"$", "kg", "()"} : std::vector<std::string>()};
   if (!fuzz::is_accepted({ExitCode::kBadData}, [&] { import_csv(table, output, columns, {.force = true}); })) return 0;
   DatasetReport report;
   fuzz::is_accepted({}, [&] { report = inspect_dataset(output); });

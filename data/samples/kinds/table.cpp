@@ -104,6 +104,13 @@ void fit_columns(SchemaFit& fit, std::vector<int64_t>& feature_of) {
       fit.refuse(
           str("column '", theirs.name, "' holds ", numbers ? "numbers, not categories" : "categories, not numbers"),
           again);
+    const auto are = [](const TableColumn& c) {
+      return c.date ? kDateKinds[static_cast<size_t>(c.date->kind.value_or(DateKind::kDate))] : "numbers";
+    };
+    const DateKind here_kind = ours.date ? ours.date->kind.value_or(DateKind::kDate) : DateKind::kDate,
+                   there_kind = theirs.date ? theirs.date->kind.value_or(DateKind::kDate) : DateKind::kDate;
+    if (ours.date.has_value() != theirs.date.has_value() || !joined(here_kind, there_kind))
+      fit.refuse(str("column '", theirs.name, "' holds ", are(ours), ", not ", are(theirs)), again);
     if (!numbers) {
       fit_category(fit, at->second, theirs, chosen);
       continue;

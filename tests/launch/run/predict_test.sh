@@ -150,6 +150,23 @@ sed '3s/,[0-9.]*,/,,/' "$golden/new.csv" >gap.csv
 refuses "a missing value" 65 "gap.csv:3: column 'width' has no value; --fill-missing" lockstep predict classes gap.csv -o no.csv
 succeeds "a missing value that is filled" lockstep predict classes gap.csv --fill-missing
 
+# Numbers with units and signs between thousands are read as the run's own table was: the same data, the same predictions.
+with_units() { awk -F'"' 'NR == 1 { print; next } { n = split($3, c, ","); c[2] = c[2] " cm"; c[5] = "\"" substr(c[5], 1, 1) "," substr(c[5], 2) "\""
+  printf "\"%s\"", $2; for (i = 2; i <= n; i++) printf ",%s", c[i]; print "" }' "$1"; }
+with_units "$golden/known.csv" >known_units.csv
+with_units "$golden/new.csv" >new_units.csv
+refuses "units without an option" 65 "known_units.csv:2: column 'width' holds '[0-9.]+ cm': --strip cm reads such cells as numbers" \
+  lockstep data import csv known_units.csv no.h5 --label kind --leave-out id,price
+succeeds "units: import" lockstep data import csv known_units.csv units.h5 --label kind --leave-out id,price --strip cm --thousands ,
+same "units: the same dataset" "$(lockstep data inspect classes.h5 2>/dev/null | grep identity)" "$(grep identity out)"
+succeeds "units: the run" lockstep train classes.yaml data.path=units.h5 run.dir=units
+for table in new_units.csv "$golden/new.csv"; do
+  succeeds "units: predictions of $table" lockstep predict units "$table" --top all
+  expect "units: the same predictions of $table" cmp classes.csv out
+done
+sed 's/ cm,/ m,/' new_units.csv >metres.csv
+refuses "another unit" 65 "metres.csv:2: column 'width' holds '[0-9.]+ m', which is no number that can be normalised as in" lockstep predict units metres.csv -o no.csv
+
 # What is refused leaves nothing under the output's name, nor beside it.
 sed '51s/,[0-9.]*,/,many,/' "$golden/new.csv" >bad.csv
 refuses "a row that is broken" 65 "(rank 0 on .*: )?bad.csv:51: column 'width' holds 'many', which is no number" lockstep predict classes "$golden/new.csv" bad.csv -o no.csv --ranks 2

@@ -33,7 +33,7 @@ completes "a format" "csv idx images json llmc megatron npy parquet text webdata
 completes "a shell" "bash fish zsh" completion ""
 completes "a command of man" "plan predict profile prove" man p
 completes "options" "--ranks --resume" train text.yaml --r
-completes "options of a form" "--samples --separator --skip-bad --special-tokens" data import --s
+completes "options of a form" "--samples --separator --skip-bad --special-tokens --strip" data import --s
 completes "YAML files and folders" "folder images.yaml text.yaml" train ""
 completes "a YAML file in a folder" "folder/inner.yml" plan folder/
 completes "other files" "notes.txt" data inspect no
