@@ -1,11 +1,13 @@
 #include "core/io/json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
 #include "core/base/error.h"
+#include "core/io/json_record.h"
 
 namespace lockstep {
 namespace {
@@ -21,18 +23,18 @@ enum class Form { kObject, kObjects, kValues };
 // alone, whatever it holds. Each object is handed on when it ends; a list's objects are never all held at once.
 class FlatReader {
  public:
-  FlatReader(Form form, const std::function<void(JsonObject&&)>& use)
-      : members_(form == Form::kObjects ? 2 : 1), form_(form), use_(use) {}
+  FlatReader(Form form, const std::function<void(JsonObject&&)>& use, bool exact)
+      : members_(form == Form::kObjects ? 2 : 1), form_(form), exact_(exact), use_(use) {}
 
   bool null() { return value(nullptr, "null"); }
   bool boolean(bool v) { return value(v, v ? "true" : "false"); }
   bool number_integer(int64_t v) { return value(v, std::to_string(v)); }
   bool number_unsigned(uint64_t v) {
     if (v > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
-      return value(static_cast<double>(v), std::to_string(v));
+      return large(static_cast<double>(v), std::to_string(v));
     return number_integer(static_cast<int64_t>(v));
   }
-  bool number_float(double v, const std::string& text) { return value(v, text); }
+  bool number_float(double v, const std::string& text) { return large(v, text); }
   bool string(std::string& v) {
     if (depth_ > members_) return nested(to_line(Json(v)));
     return value(std::move(v), "");
@@ -80,6 +82,11 @@ class FlatReader {
     if (depth_ == members_) object_.emplace_back(std::move(key_), JsonText{std::move(text_)});
     return true;
   }
+  // A number that is no integer of 64 bits.
+  bool large(double v, const std::string& text) {
+    const bool is_integer = text.find_first_of(".eE") == text.npos;
+    return value(exact_ && is_integer ? JsonValue(JsonText{text}) : JsonValue(v), text);
+  }
   bool value(JsonValue&& v, std::string_view text) {
     if (depth_ > members_) return nested(text);
     if (depth_ < members_) return false;  // in the list itself, or the whole text
@@ -96,6 +103,7 @@ class FlatReader {
 
   const int members_;  // depth at which an object's members lie
   const Form form_;
+  const bool exact_;  // parse_json_record()
   const std::function<void(JsonObject&&)>& use_;
   int depth_ = 0;
   JsonObject object_;
@@ -104,8 +112,8 @@ class FlatReader {
   bool first_ = true;  // no comma before the next piece
 };
 
-bool read_flat(std::string_view text, Form form, const std::function<void(JsonObject&&)>& use) {
-  FlatReader reader(form, use);
+bool read_flat(std::string_view text, Form form, const std::function<void(JsonObject&&)>& use, bool exact = false) {
+  FlatReader reader(form, use, exact);
   return Json::sax_parse(text, &reader);
 }
 
@@ -126,6 +134,12 @@ Json to_json(const JsonValue& value) {
       value);
 }
 
+// Whether it is an integer as parse_json_record() gives those that 64 bits do not hold, which Json does not, either.
+bool is_long_integer(const JsonValue& value) {
+  const auto* json = std::get_if<JsonText>(&value);
+  return json && !json->text.empty() && json->text.find_first_not_of("-0123456789") == json->text.npos;
+}
+
 const std::string* text_in(const JsonValue& value) {
   const auto* nested = std::get_if<JsonText>(&value);
   return nested ? &nested->text : std::get_if<std::string>(&value);
@@ -134,12 +148,20 @@ const std::string* text_in(const JsonValue& value) {
 }  // namespace
 
 std::string json_line(const JsonObject& object) {
+  if (std::any_of(object.begin(), object.end(), [](const auto& m) { return is_long_integer(m.second); })) {
+    std::string out = "{";
+    for (const auto& [key, value] : object)
+      out += str(out.size() > 1 ? "," : "", to_line(Json(key)), ":", json_text_of(value));
+    return out + "}";
+  }
   Json json = Json::object();
   for (const auto& [key, value] : object) json[key] = to_json(value);
   return to_line(json);
 }
 
-std::string json_text_of(const JsonValue& value) { return to_line(to_json(value)); }
+std::string json_text_of(const JsonValue& value) {
+  return is_long_integer(value) ? std::get<JsonText>(value).text : to_line(to_json(value));
+}
 
 JsonText json_array(const std::vector<JsonValue>& values) {
   Json json = Json::array();
@@ -192,6 +214,18 @@ std::optional<JsonObject> parse_json_object(std::string_view text) {
   JsonObject out;
   if (!read_flat(text, Form::kObject, [&](JsonObject&& object) { out = std::move(object); })) return std::nullopt;
   return out;
+}
+
+std::optional<JsonObject> parse_json_record(std::string_view text) {
+  JsonObject out;
+  if (!read_flat(
+          text, Form::kObject, [&](JsonObject&& object) { out = std::move(object); }, true))
+    return std::nullopt;
+  return out;
+}
+
+bool is_json_number(const JsonValue& value) {
+  return std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value) || is_long_integer(value);
 }
 
 std::optional<std::vector<JsonValue>> parse_json_array(std::string_view text) {

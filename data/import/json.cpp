@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "core/io/json.h"
+#include "core/io/json_record.h"
 #include "data/import/import.h"
 #include "data/import/import_threads.h"
 #include "data/import/in_order.h"
@@ -268,7 +268,7 @@ class JsonImport {
   }
 
   void add_line(std::string_view line, int64_t number, RecordEncoder& encoder, MadeRecords& made) const {
-    const auto object = parse_json_object(line);
+    const auto object = parse_json_record(line);
     require(object.has_value(), ExitCode::kBadData,
             "is no JSON object (or has a key twice, or is nested deeper than 32 levels)");
     if (paired()) return add_pair(*object, number, encoder, made);

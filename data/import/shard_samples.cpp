@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/plain_file.h"
-#include "core/io/json.h"
+#include "core/io/json_record.h"
 #include "data/import/input_stream.h"
 #include "data/import/json_label.h"
 #include "data/samples/label_index.h"
@@ -61,7 +61,7 @@ std::string label_of_sample(const ShardSample& sample, const TarPlace& place, co
           field.empty() && sample.find("json") ? "; --label FIELD takes the label from a field of .json" : "");
   const std::string text = member_text(sample, place, extension);
   if (!field.empty()) {
-    const auto object = parse_json_object(text);
+    const auto object = parse_json_record(text);
     require(object.has_value(), ExitCode::kBadData, "its .json is no JSON object");
     try {
       return label_field(*object, field);

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "core/base/error.h"
+#include "core/io/json_record.h"
 #include "data/import/csv.h"
 #include "data/import/line_reader.h"
 #include "data/import/record_reader.h"
@@ -65,10 +66,7 @@ class JsonTable final : public TableReader {
   }
   int64_t line() const override { return records_.number(); }
   JsonValue value(const std::vector<std::string>&, size_t column) const override { return values_[column]; }
-  bool is_number(size_t column) const override {
-    const JsonValue& value = values_[column];
-    return std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value);
-  }
+  bool is_number(size_t column) const override { return is_json_number(values_[column]); }
   int64_t bytes_read() const override { return records_.input().taken(); }
   int64_t size() const override { return records_.input().size(); }
   Hash128 hash() const override { return records_.input().hash(); }
@@ -77,7 +75,7 @@ class JsonTable final : public TableReader {
   bool read() {
     std::string_view record;
     if (!records_.next(record)) return false;
-    auto object = records_.too_long() ? std::nullopt : parse_json_object(record);
+    auto object = records_.too_long() ? std::nullopt : parse_json_record(record);
     require(object.has_value(), ExitCode::kBadData, records_.input().name(), ":", line(), ": is no JSON object");
     object_ = std::move(*object);
     return true;

@@ -1,10 +1,11 @@
-// Cells of tables that hold numbers and dates in another form than a program's.
+// Cells of tables that hold numbers and dates in another form than a program's, and names of any digits and bytes.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <filesystem>
 #include <optional>
 
+#include "core/io/json_record.h"
 #include "data/import/date_cell.h"
 #include "data/import/import.h"
 #include "data/import/table_cells.h"
@@ -343,6 +344,32 @@ TEST_F(Cells, DatesOfAColumnAreOfOneKind) {
       import(table({"1/3/2026 12:00"}), {.label = "y", .dates = {"x"}, .date_order = DateOrder::kDayFirst}).columns,
       "t");
   EXPECT_EQ(columns.at(0).date, (DateForm{DateOrder::kDayFirst, DateKind::kLocalTime}));
+}
+
+TEST_F(Cells, IdsOfAnyLengthStayDifferent) {
+  const std::string ids =
+      "{\"x\": 1, \"c\": 12345678901234567890}\n{\"x\": 2, \"c\": 12345678901234567891}\n"
+      "{\"x\": 3, \"c\": -9223372036854775809}\n{\"x\": 4, \"c\": 123456789012345678901234567890}\n";
+  import(ids, {.label = "c"}, "", "t.jsonl");
+  EXPECT_EQ(inspect_dataset(out_).class_names,
+            (std::vector<std::string>{"-9223372036854775809", "12345678901234567890", "123456789012345678901234567890",
+                                      "12345678901234567891"}));
+  EXPECT_EQ(import(ids, {.target = "x", .categories = {"c"}}, "", "t.jsonl").mean.size(), 4u);
+  import(ids, {.target = "c"}, "", "t.jsonl");  // as numbers they are rounded
+  write_file(folder_ / "r.jsonl",
+             "{\"t\": \"a\", \"y\": 12345678901234567890}\n{\"t\": \"b\", \"y\": 12345678901234567891}\n");
+  import_json({folder_ / "r.jsonl"}, out_, {.text = "t", .label = "y"}, 0, {.force = true});
+  EXPECT_EQ(inspect_dataset(out_).class_names,
+            (std::vector<std::string>{"12345678901234567890", "12345678901234567891"}));
+  const auto record =
+      parse_json_record("{\"a\": 12345678901234567891, \"b\": 1.5, \"c\": [12345678901234567891], \"d\": 7}");
+  EXPECT_EQ(json_line(*record), "{\"a\":12345678901234567891,\"b\":1.5,\"c\":[12345678901234567891],\"d\":7}")
+      << "as predictions copy it";
+  // A number that stands for no value is that number alone.
+  import("x,y\n9007199254740993,0\n9007199254740992,1\n5,0\n", {.label = "y", .fill_missing = true, .missing = {
+                                                                  "9007199254740992"
+                                                                }});
+  EXPECT_NE(inspect_dataset(out_).columns.find("\"missing\":1"), std::string::npos);
 }
 
 }  // namespace
