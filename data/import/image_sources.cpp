@@ -13,6 +13,7 @@
 #include "data/import/csv.h"
 #include "data/import/table_cells.h"
 #include "data/samples/label_index.h"
+#include "data/text/valid_text.h"
 
 namespace lockstep {
 
@@ -182,6 +183,18 @@ std::vector<ImageSource> labelled_by_table(const std::string& table, const std::
   return out;
 }
 
+// Labels that are names of folders, whose bytes are any.
+void decode_labels(std::vector<ImageSource>& images, const std::string& folder, TextEncoding encoding) {
+  for (ImageSource& s : images) {
+    const int64_t bad = first_invalid(s.label, encoding);
+    require(bad < 0, ExitCode::kBadData, (fs::path(folder) / s.label).string(), ": byte ", bad,
+            " of the folder's name, which is the label of its images, is ",
+            encoding == TextEncoding::kUtf8 ? "invalid UTF-8" : "no character of windows-1252",
+            "; name its encoding (--encoding latin-1 or windows-1252), or rename the folder");
+    s.label = in_utf8(s.label, encoding);
+  }
+}
+
 // An order that mixes the labels, so that any part of the data has all of them, and depends on the names alone.
 void mix_order(std::vector<ImageSource>& images, const std::string& where) {
   std::vector<std::pair<uint64_t, size_t>> keys;
@@ -311,6 +324,7 @@ std::vector<ImageSource> image_sources(const std::string& folder, const ImageOpt
     warn_of_other_masks(how.masks, out);
   } else if (!boxes) {
     std::set<std::string> labels;
+    if (how.labels.empty()) decode_labels(out, folder, how.encoding);
     for (ImageSource& s : out) labels.insert(s.label = label_text(s.label));
     const auto index = index_of_labels(labels, where, header.class_names);
     for (ImageSource& s : out) s.class_index = index.at(s.label);

@@ -124,7 +124,7 @@ struct ImageOptions {
   std::string palette = {};   // a file of the colours of masks' classes (data/import/mask_values.h); empty: values are
                               // classes, but where all are 0 or 255 these are the classes 0 and 1
   int64_t skip_bad = 0;       // so many images that cannot be decoded are warned of and left out
-  TextEncoding encoding = TextEncoding::kUtf8;  // of `labels`
+  TextEncoding encoding = TextEncoding::kUtf8;  // of `labels`, or of subfolders' names
 };
 // PNG and JPEG files within a folder, each with a label, or a mask: a class for every pixel, as the values of a grey
 // PNG or the indices of one with a palette. Images of one size are stored as pixels, others as the files that they are,

@@ -270,7 +270,7 @@ class JsonImport {
   void add_line(std::string_view line, int64_t number, RecordEncoder& encoder, MadeRecords& made) const {
     const auto object = parse_json_record(line);
     require(object.has_value(), ExitCode::kBadData,
-            "is no JSON object (or has a key twice, or is nested deeper than 32 levels)");
+            "is no JSON object (or has a key twice, or is nested deeper than 32 levels)", why_not_json(line));
     if (paired()) return add_pair(*object, number, encoder, made);
     std::vector<TextPart> parts = parts_of(*object);
     const std::string label = fields_.label.empty() ? "" : label_field(*object, fields_.label);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "data/text/valid_text.h"
 
 namespace lockstep {
 namespace {
@@ -17,6 +18,14 @@ bool begins_with_bracket(std::string_view text) {
 }
 
 }  // namespace
+
+std::string why_not_json(std::string_view record) {
+  const int64_t bad = first_invalid(record, TextEncoding::kUtf8);
+  return bad < 0
+             ? ""
+             : str(": its byte ", bad, " is invalid UTF-8, which JSON is written in; of Latin-1, `iconv -f latin1 -t ",
+                   "utf-8 FILE` makes it");
+}
 
 RecordReader::RecordReader(const std::string& path, int64_t byte, int64_t number, const std::string& name) {
   std::string head(4096, '\0');

@@ -11,6 +11,9 @@
 
 namespace lockstep {
 
+// What is told of a record that is no JSON object: " in UTF-8: ..." where it has other bytes, else nothing.
+std::string why_not_json(std::string_view record);
+
 class RecordReader {
  public:
   // `byte`, `number`: where to go on, as taken() and number() said of a record; 0: at the beginning.

@@ -9,6 +9,7 @@
 #include "core/io/json_record.h"
 #include "data/import/input_stream.h"
 #include "data/import/json_label.h"
+#include "data/import/record_reader.h"
 #include "data/samples/label_index.h"
 #include "data/text/valid_text.h"
 
@@ -62,7 +63,7 @@ std::string label_of_sample(const ShardSample& sample, const TarPlace& place, co
   const std::string text = member_text(sample, place, extension);
   if (!field.empty()) {
     const auto object = parse_json_record(text);
-    require(object.has_value(), ExitCode::kBadData, "its .json is no JSON object");
+    require(object.has_value(), ExitCode::kBadData, "its .json is no JSON object", why_not_json(text));
     try {
       return label_field(*object, field);
     } catch (const Error& e) {

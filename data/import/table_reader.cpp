@@ -44,7 +44,7 @@ std::string cell_of(const JsonValue& value) {
 
 class JsonTable final : public TableReader {
  public:
-  explicit JsonTable(const TableFile& file) : records_(file.path, 0, 0, file.name) {
+  explicit JsonTable(const TableFile& file) : records_(file.path, 0, 0, file.name), encoding_(file.encoding) {
     first_ = read();
     require(first_, ExitCode::kBadData, records_.input().name(), ": is empty; the first object names the columns");
     for (const auto& [name, value] : object_) places_.emplace(name, names_.size()), names_.push_back(name);
@@ -75,13 +75,18 @@ class JsonTable final : public TableReader {
   bool read() {
     std::string_view record;
     if (!records_.next(record)) return false;
+    std::string decoded;
+    if (encoding_ != TextEncoding::kUtf8 && first_invalid(record, encoding_) < 0)
+      record = decoded = in_utf8(record, encoding_);
     auto object = records_.too_long() ? std::nullopt : parse_json_record(record);
-    require(object.has_value(), ExitCode::kBadData, records_.input().name(), ":", line(), ": is no JSON object");
+    require(object.has_value(), ExitCode::kBadData, records_.input().name(), ":", line(), ": is no JSON object",
+            why_not_json(record));
     object_ = std::move(*object);
     return true;
   }
 
   RecordReader records_;
+  TextEncoding encoding_;
   JsonObject object_;
   std::vector<JsonValue> values_;
   std::unordered_map<std::string, size_t> places_;

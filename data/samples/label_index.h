@@ -15,6 +15,7 @@
 #include "core/base/log.h"
 #include "data/samples/dataset_file.h"
 #include "data/text/jinja/value.h"
+#include "data/text/valid_text.h"
 
 namespace lockstep {
 
@@ -72,6 +73,7 @@ inline std::map<std::string, int32_t> index_of_labels(const std::set<std::string
   for (const std::string& n : names) {
     require(!n.empty(), ExitCode::kBadData, where, ": has a label of white space alone");
     require(n.find('\n') == n.npos, ExitCode::kBadData, where, ": the label '", n, "' has a line end in it");
+    require(first_invalid(n, TextEncoding::kUtf8) < 0, ExitCode::kBadData, where, ": the label '", n, "' is no UTF-8");
     index.emplace(n, static_cast<int32_t>(index.size()));
   }
   return index;

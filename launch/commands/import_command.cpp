@@ -334,8 +334,8 @@ std::vector<Option> import_options() {
        "None, ? and the like",
        "TEXT,...", ""},
       {"encoding",
-       "csv, and the table of images' --labels: how its bytes are characters: utf-8 (default), latin-1 or "
-       "windows-1252",
+       "csv, images: how bytes of the table, of --labels or of subfolders' names are characters: utf-8 (default), "
+       "latin-1 or windows-1252",
        "NAME", ""},
       {"delimiter", "csv: the character between cells, or tab; default: what the name and the first row tell", "CHAR",
        ""},

@@ -10,6 +10,7 @@
 #include "core/base/temporary.h"
 #include "core/io/numpy_file.h"
 #include "core/io/pending_file.h"
+#include "data/text/valid_text.h"
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/text_table.h"
 #include "launch/commands/commands.h"
@@ -97,6 +98,10 @@ class JsonWriter final : public PredictionWriter {
   JsonWriter(const PredictionOutput& output, const PredictedValues& values) : output_(output), values_(values) {}
   void add(const KnownOfSample& known, std::string_view sample) override {
     JsonObject line = known.kept;
+    for (const auto& [name, value] : line)
+      if (const auto* text = std::get_if<std::string>(&value))
+        require(first_invalid(*text, TextEncoding::kUtf8) < 0, ExitCode::kBadData, *text, ": this ", name,
+                " is no UTF-8, which JSON is written in: rename it, or write CSV");
     for (auto& member : values_.json(sample)) line.push_back(std::move(member));
     output_.write(json_line(line) + "\n");
   }

@@ -372,5 +372,15 @@ TEST_F(Cells, IdsOfAnyLengthStayDifferent) {
   EXPECT_NE(inspect_dataset(out_).columns.find("\"missing\":1"), std::string::npos);
 }
 
+TEST_F(Cells, NamesOfOtherBytesStayDifferent) {
+  const std::string lines = "{\"x\": 1, \"c\": \"caf\xe9\"}\n{\"x\": 2, \"c\": \"caf\xe8\"}\n";
+  expect_error(ExitCode::kBadData, {"t.jsonl:1: is no JSON object: its byte 18 is invalid UTF-8", "iconv"},
+               [&] { import(lines, {.label = "c"}, "", "t.jsonl"); });
+  import(lines, {.label = "c", .encoding = TextEncoding::kLatin1}, "", "t.jsonl");
+  EXPECT_EQ(inspect_dataset(out_).class_names, (std::vector<std::string>{"caf\u00e8", "caf\u00e9"}));
+  expect_error(ExitCode::kBadData, {"t.jsonl:1: is no JSON object", "its byte 18 is invalid UTF-8", "iconv"},
+               [&] { import_json({folder_ / "t.jsonl"}, out_, {.text = "c"}, 0, {.force = true}); });
+}
+
 }  // namespace
 }  // namespace lockstep::cells_test

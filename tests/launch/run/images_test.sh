@@ -100,6 +100,13 @@ head -c 200 "$images/rgb.jpg" >in/colour/cut.jpg
 refuses "a truncated image" 65 'in/colour/cut.jpg: is a damaged' lockstep data import images in cut.h5
 expect "no output" test ! -e cut.h5
 
+# Subfolders whose names are no UTF-8: two that differ in such a byte alone are two classes, or refused.
+mkdir -p "bytes/caf$(printf '\351')" "bytes/caf$(printf '\350')" bytes/caf
+for folder in bytes/*; do cp in/grey/grey.png "$folder"; done
+refuses "a class that is no UTF-8" 65 '(rank 0 .*)?bytes/caf.*: byte 3 of the folder.s name, which is the label of its images, is invalid UTF-8; name its encoding \(--encoding latin-1' lockstep data import images bytes no.h5
+succeeds "classes in Latin-1" lockstep data import images bytes bytes.h5 --encoding latin-1 --json
+expect "classes in Latin-1: three names" grep -q '"class_names":\["caf","cafè","café"\]' out
+
 mkdir -p photos masks
 for i in $(seq 0 19); do
   cp "$images/$([ $((i % 3)) = 0 ] && echo rgb || echo rgba).png" "photos/$i.png"

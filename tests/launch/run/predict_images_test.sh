@@ -61,6 +61,9 @@ same "files: their rows" "$({ grep 'in/grey.*png' folder.csv && grep 'in/colour/
 # A grey image alone is predicted as it is among others, in three equal channels.
 succeeds "the dataset" lockstep predict folder in.h5 --top all
 same "the dataset: the same predictions, in its own order" "$(tail -n +2 folder.csv | cut -d, -f2- | sort)" "$(tail -n +2 out | sort)"
+cp in/grey/grey.png "caf$(printf '\351').png"
+refuses "JSON with a name that is no UTF-8" 65 '(rank 0 .*)?caf.*: this file is no UTF-8, which JSON is written in' lockstep predict folder caf*.png -o no.jsonl
+succeeds "CSV with a name that is no UTF-8" lockstep predict folder caf*.png
 succeeds "export to transformers" lockstep checkpoint export folder vit --to hf
 succeeds "a folder of transformers predicts" lockstep predict vit in -o again.csv --force --top all
 expect "a folder of transformers predicts: the same bytes" cmp folder.csv again.csv
