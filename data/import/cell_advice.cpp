@@ -39,12 +39,15 @@ bool is_currency(std::string_view text) {
 struct Parts {
   std::string_view before, number, behind;
   bool parentheses = false, spaced = false;  // around all of it; between the number and what is behind
+  bool sign_behind = false;                  // as in 5-
 };
 
 std::optional<Parts> parts_of(std::string_view text) {
   Parts out;
   if (text.size() > 2 && text.front() == '(' && text.back() == ')' && !text.substr(1).starts_with('-'))
     out.parentheses = true, text = without_white_space(text.substr(1, text.size() - 2));
+  else if (text.size() > 1 && text.ends_with('-') && is_decimal_digit(text[text.size() - 2]))
+    out.sign_behind = true, text.remove_suffix(1);
   const auto first = std::find_if(text.begin(), text.end(), is_decimal_digit);
   if (first == text.end()) return std::nullopt;
   auto begin = static_cast<size_t>(first - text.begin()), end = begin;
@@ -159,14 +162,19 @@ class Advice {
       if (p && !p->behind.empty() && unit_of(p->behind) == Unit::kWord)
         ++words[p->behind], glued[p->behind] += !p->spaced, ++all;
     std::set<std::string_view> out;
-    // Of few texts a feature each says as much; 2x and 3D are names.
-    constexpr size_t kFewSpaced = 3, kFewGlued = 8;
     for (const auto& [word, number] : words) {
       const bool is_glued = glued[word] * 2 > number;
       const bool is_common = number > 1 && number * (is_glued ? 2 : 4) > all;
       if (texts_.size() == 1 || (is_common && texts_.size() >= (is_glued ? kFewGlued : kFewSpaced))) out.insert(word);
     }
     return out;
+  }
+
+  // What may stand before a number; a bound such as <5 is a name where there are few texts.
+  bool is_sign(std::string_view before) const {
+    constexpr std::string_view kSigns[] = {"%", "~", "\u2248", "<", ">", "\u2264", "\u2265", "<=", ">="};
+    const auto at = std::find(std::begin(kSigns), std::end(kSigns), before);
+    return at != std::end(kSigns) && (at - std::begin(kSigns) < 3 || texts_.size() >= kFewGlued || texts_.size() == 1);
   }
 
   void advise_number() {
@@ -177,13 +185,15 @@ class Advice {
     std::vector<std::string_view> samples, numbers;
     for (size_t i = 0; i < others_.size(); ++i) {
       const auto& p = parts[i];
-      if (!p || !(p->before.empty() || p->before == "%" || p->before == "~" || is_currency(p->before))) continue;
+      if (!p || !(p->before.empty() || is_currency(p->before) || is_sign(p->before))) continue;
+      constexpr std::string_view kMultipliers[] = {"k", "K", "M", "B", "bn", "Bn", "mn", "Mn", "mio", "Mio", "Mio."};
+      multiplied_ |= std::find(std::begin(kMultipliers), std::end(kMultipliers), p->behind) != std::end(kMultipliers);
       const Unit unit = p->behind.empty() ? Unit::kSign : unit_of(p->behind);
       if (unit == Unit::kNone || (unit == Unit::kWord && !units.contains(p->behind))) continue;
       numbers.push_back(p->number), samples.push_back(others_[i]);
       if (!p->before.empty()) strip.emplace(p->before);
       if (!p->behind.empty()) strip.emplace(p->behind), units_.emplace(p->behind);
-      if (p->parentheses) strip.emplace("()");
+      if (p->parentheses || p->sign_behind) strip.emplace("()");
     }
     const std::vector<NumberForm> forms = best_forms(numbers);
     if (forms.empty()) return;
@@ -216,6 +226,7 @@ class Advice {
     const auto has = [&](bool comma, char thousands) {
       return std::find(all.begin(), all.end(), NumberForm{comma, thousands}) != all.end();
     };
+    if (has(form_.decimal_comma, 0)) return {NumberForm{form_.decimal_comma}};
     std::erase_if(best, [&](const NumberForm& f) { return f.thousands != 0 && has(f.decimal_comma, 0); });
     std::erase_if(best, [&](const NumberForm& f) {
       return f.decimal_comma != form_.decimal_comma && has(form_.decimal_comma, f.thousands);
@@ -244,16 +255,21 @@ class Advice {
       out_.how = str(options(forms[first ? 0 : 1]), kReads, " with signs between thousands, ",
                      options(forms[first ? 1 : 0]), " with decimals");
     }
+    if (multiplied_) out_.how += "; it does not multiply by what k and M stand for: write such numbers in full";
     if (units_.size() > 1)
       out_.how +=
           str("; it does not convert their units, such as '", *units_.begin(), "' and '", *units_.rbegin(), "'");
   }
+
+  // Of few texts a feature each says as much; 2x and 3D are names.
+  static constexpr size_t kFewSpaced = 3, kFewGlued = 8;
 
   const std::vector<std::string_view>& texts_;
   const std::string& name_;
   const NumberForm& form_;
   std::vector<std::string_view> others_;  // those that are no numbers as they stand
   std::set<std::string_view> units_;
+  bool multiplied_ = false;  // some of them are by thousands, millions and the like
   CellAdvice out_;
 };
 

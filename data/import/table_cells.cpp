@@ -85,8 +85,10 @@ bool take_text(std::string_view& cell, const NumberForm& form, bool front, uint6
 std::optional<double> written_number(std::string_view cell, const NumberForm& form, uint64_t& stripped) {
   const bool accounting = std::find(form.strip.begin(), form.strip.end(), "()") != form.strip.end();
   bool negative = accounting && cell.size() > 2 && cell.front() == '(' && cell.back() == ')';
-  bool has_sign = negative;
   if (negative) cell = without_white_space(cell.substr(1, cell.size() - 2));
+  else if (accounting && cell.size() > 1 && cell.ends_with('-') && is_decimal_digit(cell[cell.size() - 2]))
+    negative = true, cell.remove_suffix(1);
+  bool has_sign = negative;
   for (bool more = true; more;) {
     more = take_text(cell, form, true, stripped);
     more |= take_text(cell, form, false, stripped);

@@ -12,8 +12,8 @@ namespace lockstep {
 struct NumberForm {
   bool decimal_comma = false;
   char thousands = 0;  // between groups of digits: , . ' _ or a space, which stands for any; 0: nothing
-  // Texts before or behind a number that are no part of it, such as $ or kg; "()" stands for parentheses around a
-  // negative number.
+  // Texts before or behind a number that are no part of it, such as $ or kg; "()" stands for negative numbers
+  // of accounts: in parentheses, or with the sign behind.
   std::vector<std::string> strip = {};
 
   bool plain() const { return *this == NumberForm(); }

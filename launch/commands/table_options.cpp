@@ -43,7 +43,7 @@ std::vector<Option> cell_options() {
           thousands_option("csv, parquet: "),
           {"strip",
            "csv, parquet: texts before or behind numbers that are no part of these, such as $,%,kg; () stands for "
-           "parentheses around a negative number",
+           "the parentheses of a negative number",
            "TEXT,...", ""},
           {"date",
            "csv, parquet: columns of dates or times, which become days since 1970-01-01, of times alone parts of a day",

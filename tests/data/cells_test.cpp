@@ -89,6 +89,7 @@ TEST_F(Cells, NumbersAreReadInTheirForm) {
                                                                       {"USD 5.25", money, 5.25},
                                                                       {"(1,234.50)", money, -1234.5},
                                                                       {"($2)", money, -2},
+                                                                      {"1,234.50-", money, -1234.5},
                                                                       {"7%", money, 7},
                                                                       {" 80 kg ", money, 80},
                                                                       {"12m2", money, 12},
@@ -251,6 +252,16 @@ TEST_F(Cells, ColumnsOfNumbersAreNoCategories) {
   refuse({"--strip g,kg reads", "does not convert their units"}, table({"5 kg", "300 g", "7 kg", "200 g", "1 kg"}));
   refuse({"t.csv:2: column 'x' holds '1kg': --strip kg reads"},
          table({"1kg", "2kg", "3kg", "4kg", "5kg", "6kg", "7kg", "8kg"}));
+  std::vector<std::string> bounds, behind, factors, degrees;
+  for (int i = 0; i < 9; ++i) {
+    bounds.push_back(str("<", i, ".5")), behind.push_back(str(i + 1, i % 3 ? "" : "-"));
+    factors.push_back(str(i, i % 4 ? ".5k" : ".5M")), degrees.push_back(str(i, ".125\u00b0N"));
+  }
+  refuse({"t.csv:2: column 'x' holds '<0.5': --strip '<' reads such cells as numbers (also '<1.5'"}, table(bounds));
+  refuse({"t.csv:2: column 'x' holds '1-': --strip '()' reads"}, table(behind));
+  refuse({"--strip k reads", "does not multiply by what k and M stand for"}, table(factors));
+  refuse({"t.csv:2: column 'x' holds '0.125\u00b0N': --strip \u00b0N reads such cells as numbers (also"},
+         table(degrees));
   refuse({"years of such dates have two digits"}, table({"3/14/26", "3/15/26"}));
   // A target is told alike.
   const std::string target = "x,y\n1,\"$1,000\"\n2,\"$3,000\"\n";
