@@ -75,6 +75,19 @@ void require_own_config(const std::string& path) {
           " was not written by lockstep and would be overwritten: choose another run.dir");
 }
 
+// A folder of the run may be a link, as to a larger disk, where the owner of the run directory made it. One of somebody
+// else, who may write there, leads to a place that the run's user does not mean.
+void require_own_folders(const RunPaths& paths) {
+  struct stat own = {}, link = {};
+  if (::stat(paths.dir.c_str(), &own) != 0) return;
+  for (const std::string& place : {paths.checkpoints(), paths.tensorboard(), paths.profile()}) {
+    if (::lstat(place.c_str(), &link) != 0 || !S_ISLNK(link.st_mode)) continue;
+    require(link.st_uid == own.st_uid, ExitCode::kOutputLocked, place, " is a link that another user (",
+            static_cast<int64_t>(link.st_uid), ") than the owner of ", paths.dir,
+            " made: remove it, or choose another run.dir");
+  }
+}
+
 [[noreturn]] void fail_locked(const std::string& dir, const std::string& owner) {
   throw Error(ExitCode::kOutputLocked,
               str("run.dir ", dir, " is in use by ", owner, ": wait for it, stop it, or choose another run.dir"));
@@ -97,6 +110,7 @@ RunDir::RunDir(const std::string& dir, bool resume) : paths_{dir} {
   take_lock();
   try {
     resumed_ = require_new_or_resumed(dir, resume);
+    require_own_folders(paths_);
     make_folder(paths_.checkpoints());
     make_folder(paths_.tensorboard());
     // The lock file may have existed already, so create and remove a probe file in each directory that will get files.
@@ -134,6 +148,7 @@ void RunDir::require_usable(const std::string& dir, bool resume) {
   if (!fs::exists(dir, error)) return;
   if (const std::string owner = holder(dir); !owner.empty()) fail_locked(dir, owner);
   require_new_or_resumed(dir, resume);
+  require_own_folders(RunPaths{dir});
   require_own_config(RunPaths{dir}.config());
 }
 

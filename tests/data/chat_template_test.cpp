@@ -303,6 +303,14 @@ TEST(ChatTemplates, ThatDoWhatNoneMayDoAreRefused) {
   refuses("{{ ('a' * 10000000) | list | length }}", "too many steps");
   refuses("{% for c in 'a' * 10000000 %}{% endfor %}", "too many steps");
   refuses("{{ ('a,' * 5000000).split(',') | length }}", "too many steps");
+  // Copies and comparisons cost by their bytes.
+  const std::string large = "{% set t = ('a' * 4000) * 4000 %}";
+  for (const char* use : {"{% for i in range(100000) %}{% set x = t.rsplit('b') %}{% endfor %}",
+                          "{% for i in range(100000) %}{% set x = t.split('b') %}{% endfor %}",
+                          "{% set x = ([t] * 20000) | sort(case_sensitive=true) %}",
+                          "{% set x = (t[1:] ~ 'b') in [t[1:] ~ 'c'] * 20000 %}",
+                          "{% for i in range(100000) %}{% set x = t.endswith(t) %}{% endfor %}"})
+    refuses(large + use, "the template ");  // takes too many steps, or holds too much
   refuses("{{ ('a' * 100000) | indent('x' * 1000000, true) }}{{ ([1] * 1000) | tojson('', 'y' * 1000000) }}", "");
   EXPECT_EQ(text("{{ ('a' * 1000000).strip('b' * 1000000 + 'a') }}"), "");
   EXPECT_EQ(text("{{ ('a ' * 100000).split() | length }}"), "100000");
@@ -423,6 +431,18 @@ TEST(Targets, MayLackWhatATemplateLeavesOutOfAnAnswer) {
 
 void refuses_conversation(const std::string& source, const Conversation& conversation, const std::string& what) {
   test::expect_error(ExitCode::kBadData, {what}, [&] { template_of(source).parts(conversation); });
+}
+
+// Texts of a conversation, whose bytes have origins: what is held at once is bounded, what was given back counts no
+// more.
+TEST(Budgets, BoundWhatATemplateHolds) {
+  const Conversation large{{{"user", std::string(1 << 20, 'x')}}};
+  refuses_conversation(
+      "{% set ns = namespace(l=[]) %}{% for i in range(6) %}{% set ns.l = ns.l + [messages[0].content * 14] %}{% "
+      "endfor %}",
+      large, "the template holds more than 128 MiB of texts");
+  template_of("{% for i in range(6) %}{% set t = messages[0].content * 14 %}{% endfor %}{{ messages[0].content }}")
+      .parts(large);
 }
 
 TEST(Targets, AreWhatIsWithinGenerationWhereATemplateSaysSo) {

@@ -89,5 +89,29 @@ TEST(Print, EscapesUnlessTheTextItselfIsWanted) {
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "name \\x1b[2J\ntext \x1b[2J\n");
 }
 
+// Of the owner a link is a larger disk; of another user, in a directory that all may write, it is a trap.
+TEST_F(PlantedLinks, InPlaceOfTheFoldersOfARunAreTheOwnersOwn) {
+  for (const char* name : {"checkpoints", "tensorboard", "profile"}) {
+    const test::TemporaryFolder folder;
+    const std::string run = folder / "run", link = run + "/" + name, elsewhere = folder / "elsewhere";
+    fs::create_directories(run);
+    fs::create_directories(elsewhere);
+    fs::create_directory_symlink(elsewhere, link);
+    { RunDir dir(run, false); }
+    if (::geteuid() != 0) GTEST_SKIP() << "only root gives a link to another user";
+    ASSERT_EQ(::lchown(link.c_str(), 65534, 65534), 0);
+    for (const auto& use : {std::function<void()>([&] { RunDir dir(run, false); }),
+                            std::function<void()>([&] { RunDir::require_usable(run, false); })})
+      try {
+        use();
+        ADD_FAILURE() << name << ": another user's link was followed";
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ExitCode::kOutputLocked);
+        EXPECT_NE(std::string(e.what()).find(link + " is a link that another user (65534)"), std::string::npos)
+            << e.what();
+      }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::planted_links_test

@@ -15,6 +15,7 @@ Value split(const Arguments& a, bool from_right) {
   List out;
   const auto add = [&](Text part) {
     Budget::spend(kStepsOfPart);
+    Budget::spend_bytes(part.size());
     out.items.emplace_back(std::move(part));
   };
   if (separator && !separator->is_none()) {
@@ -25,11 +26,13 @@ Value split(const Arguments& a, bool from_right) {
       std::vector<Value> parts;
       for (int64_t n = 0; n != most && end >= by.size(); ++n) {
         const size_t found = text.bytes.rfind(by.bytes, end - by.size());
+        Budget::spend_bytes(end - (found == std::string::npos ? 0 : found));
         if (found == std::string::npos) break;
         Budget::spend(kStepsOfPart);
         parts.emplace_back(text.part(found + by.size(), end));
         end = found;
       }
+      Budget::spend_bytes(end);
       parts.emplace_back(text.part(0, end));
       out.items.assign(parts.rbegin(), parts.rend());
       return out;
@@ -68,6 +71,7 @@ Value affix(const Arguments& a, bool begins) {
   const auto is = [&](const Value& v) {
     if (!v.text()) throw Failure{str("needs a text, not a ", type_name(v))};
     const std::string &whole = a.self.text()->bytes, &part = v.text()->bytes;
+    if (part.size() <= whole.size()) Budget::spend_bytes(part.size());
     return begins ? whole.starts_with(part) : whole.ends_with(part);
   };
   if (!with || a.positional.size() > 1) throw Failure{"needs one text"};

@@ -25,6 +25,23 @@ void Budget::spend(int64_t steps) {
   current_budget->left_ -= steps;
 }
 
+std::shared_ptr<const void> Budget::hold(size_t bytes) {
+  if (!current_budget) return nullptr;
+  const auto n = static_cast<int64_t>(bytes);
+  const std::shared_ptr<int64_t> held = current_budget->held_;
+  if (*held + n > kMostHeld) throw Failure{str("the template holds more than ", kMostHeld >> 20, " MiB of texts")};
+  *held += n;
+  return {held.get(), [held, n](const void*) { *held -= n; }};
+}
+
+Value::Value(Text v) {
+  constexpr size_t kSmall = 64;  // bytes; of smaller ones the steps bound the number
+  const size_t bytes = v.bytes.size() + v.origins.size() * sizeof(char16_t);
+  const std::shared_ptr<const void> held = bytes > kSmall ? Budget::hold(bytes) : nullptr;
+  if (!held) any_ = std::make_shared<const Text>(std::move(v));
+  else any_ = std::shared_ptr<const Text>(new Text(std::move(v)), [held](const Text* text) { delete text; });
+}
+
 Text& Text::operator+=(const Text& more) {
   Budget::spend(1 + static_cast<int64_t>(more.size() / 64));
   if (size() + more.size() > kLargestText) throw Failure{str("a text has more than ", kLargestText >> 20, " MiB")};
@@ -37,6 +54,7 @@ Text& Text::operator+=(const Text& more) {
 
 void Text::add(std::string_view more, const Text& from, size_t byte) {
   if (size() + more.size() > kLargestText) throw Failure{str("a text has more than ", kLargestText >> 20, " MiB")};
+  Budget::spend_bytes(more.size());
   const char16_t origin = from.origin_of(byte);
   if (origin != 0 && origins.empty()) origins.assign(bytes.size(), 0);
   bytes += more;
@@ -154,7 +172,11 @@ bool equal(const Value& a, const Value& b) {
   if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
   if (const auto x = a.number(), y = b.number(); x || y)
     return x && y && !std::isnan(*x) && !std::isnan(*y) && compare_numbers(a, b) == 0;
-  if (a.text() || b.text()) return a.text() && b.text() && a.text()->bytes == b.text()->bytes;
+  if (a.text() || b.text()) {
+    if (!a.text() || !b.text() || a.text()->size() != b.text()->size()) return false;
+    Budget::spend_bytes(a.text()->size());
+    return a.text()->bytes == b.text()->bytes;
+  }
   if (a.list() || b.list()) {
     if (!a.list() || !b.list() || a.list()->kind != b.list()->kind) return false;
     if (a.list()->kind == List::Kind::kGenerator) return a.list() == b.list();
@@ -173,7 +195,10 @@ bool equal(const Value& a, const Value& b) {
 int compare(const Value& a, const Value& b) {
   Budget::spend(1);
   if (a.number() && b.number()) return compare_numbers(a, b);
-  if (a.text() && b.text()) return std::clamp(a.text()->bytes.compare(b.text()->bytes), -1, 1);
+  if (a.text() && b.text()) {
+    Budget::spend_bytes(std::min(a.text()->size(), b.text()->size()));
+    return std::clamp(a.text()->bytes.compare(b.text()->bytes), -1, 1);
+  }
   if (a.list() && b.list() && a.list()->kind == b.list()->kind && a.list()->kind <= List::Kind::kTuple) {
     const auto &x = a.list()->items, &y = b.list()->items;
     for (size_t i = 0; i < x.size() && i < y.size(); ++i)

@@ -22,18 +22,24 @@ struct Failure {
 };
 
 // What a rendering may still do, of this thread; without one there is no bound. Whatever a template can make large or
-// repeat spends some of it.
+// repeat spends some of it, by the bytes that are copied or compared; and the texts that values hold at once are
+// counted.
 class Budget {
  public:
   explicit Budget(int64_t steps);
   ~Budget();
   Budget(const Budget&) = delete;
   static void spend(int64_t steps);  // throws Failure where there is none left
+  static void spend_bytes(size_t bytes) { spend(static_cast<int64_t>(bytes / 64)); }
+  // `bytes` are held as long as what it returns is; null without a budget. Throws Failure where they are too many.
+  static std::shared_ptr<const void> hold(size_t bytes);
 
  private:
   int64_t left_;
+  std::shared_ptr<int64_t> held_ = std::make_shared<int64_t>(0);  // bytes
   Budget* const before_;
 };
+constexpr int64_t kMostHeld = 128 << 20;   // bytes of a rendering's texts, with their origins
 constexpr size_t kLargestText = 16 << 20;  // bytes; a larger one is a Failure
 
 // UTF-8, and of each byte the message that it comes from.
@@ -94,7 +100,7 @@ class Value {
   Value(bool v) : any_(v) {}
   Value(int64_t v) : any_(v) {}
   Value(double v) : any_(v) {}
-  Value(Text v) : any_(std::make_shared<const Text>(std::move(v))) {}
+  Value(Text v);  // throws Failure where too much is held
   Value(const char* v) : Value(Text(v)) {}
   Value(List v);  // throws Failure where it is nested too deep
   Value(std::shared_ptr<Dict> v) : any_(std::move(v)) {}
