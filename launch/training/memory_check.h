@@ -19,7 +19,8 @@ class MemoryCheck {
   // The same state before the next update, as often as the caller likes: throws ExitCode::kRanksDisagree naming rank,
   // machine, tensor and elements of the first block that has changed. Nothing where take() was not due.
   void compare(int rank, const std::vector<StateEntry>& state);
-  void end();  // the state may change from here on
+  bool has_taken() const { return step_ >= 0; }  // the same on every rank
+  void end();                                    // the state may change from here on
 
   // The last step whose state was found as it had been, so that what was copied of it meanwhile is good; -1: none yet.
   int64_t last_good_step() const { return good_; }

@@ -437,8 +437,10 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
   WithProfilerRange range("optimizer");
   FlightPhase phase("optimizer");
   const auto update = Clock::now();
-  if (memory_check_ && index == 0) {  // the last thing before the state changes
-    memory_check_->compare(comm_.rank(), state());
+  // The last thing before the state changes, anywhere: a rank that went on would write over the state that all can go
+  // back to.
+  if (memory_check_ && memory_check_->has_taken() && index == 0) {
+    fail_together(comm_, [&] { memory_check_->compare(comm_.rank(), state()); });
     memory_check_->end();
   }
   if (before_update_) before_update_();

@@ -59,7 +59,9 @@ TEST_P(DnnPlans, AttentionOfEachKindHasOne) {
   bert.causal = false, window.window = 256, odd.dtype = DType::kFloat16;
   for (AttentionArgs a : {attention_args(8, 1024, 12, 12, 64), window, bert, odd})
     for (const bool masked : {false, true}) {
+      if (masked && a.batch == 32 && !testing::thorough()) continue;
       if (masked) a.documents = &there;
+      if (!masked && a.batch == 3 && !testing::thorough()) continue;
       SCOPED_TRACE(str(a.batch, " x ", a.time, " x ", a.heads, " x ", a.dim, masked ? ", masked" : ""));
       const PlanThere forward = attention_plan_on(card_, a, false), gradient = attention_plan_on(card_, a, true);
       EXPECT_TRUE(forward.found) << forward.how;
@@ -83,14 +85,14 @@ TEST_P(DnnPlans, ConvolutionsHaveOneInEachPrecision) {
   struct Shape {
     int64_t images, side, in, out, kernel, stride, padding;
   };
-  int taken = GetParam().architecture;  // of twelve combinations of each shape and card, the slice takes four
+  int taken = GetParam().architecture;  // of twelve combinations of each shape and card, the slice takes two
   for (const Shape& s : {Shape{32, 224, 3, 64, 7, 2, 3}, Shape{32, 56, 64, 64, 3, 1, 1},
                          Shape{32, 56, 64, 256, 1, 1, 0}, Shape{32, 56, 128, 128, 3, 2, 1},
                          Shape{32, 7, 512, 512, 3, 1, 1}, Shape{8, 28, 1, 32, 3, 1, 1}, Shape{8, 64, 3, 17, 3, 1, 1}})
     for (const DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32})
       for (const ConvPart part :
            {ConvPart::kForward, ConvPart::kForwardWithBias, ConvPart::kInputGradient, ConvPart::kWeightGradient}) {
-        if (!testing::thorough() && ++taken % 3 != 0) continue;
+        if (!testing::thorough() && ++taken % 6 != 0) continue;
         ConvArgs a;
         a.images = s.images, a.height = a.width = s.side, a.in_channels = s.in, a.out_channels = s.out;
         a.kernel_h = a.kernel_w = s.kernel, a.stride = s.stride, a.padding = s.padding;

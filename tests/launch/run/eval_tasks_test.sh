@@ -124,5 +124,5 @@ bad "examples that are not there" 65 "bad.yaml: document 0 of choices.jsonl: num
   'doc_to_choice: options' 'doc_to_target: right' 'num_fewshot: 9'
 refuses "a task that is not there" 66 "cannot read the configuration nowhere.yaml.*" lockstep eval run --task nowhere.yaml
 refuses "a part of data" 64 "lockstep eval: --on is for data, not for --task" lockstep eval run --task choices.yaml --on all
-refuses "documents without a task" 64 "lockstep eval: --to and --force are for --task" lockstep eval run --to x
+refuses "documents without a task" 64 "lockstep eval: --to is for --task" lockstep eval run --to x
 finish
