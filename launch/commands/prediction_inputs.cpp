@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/sample_kind.h"
 #include "data/samples/text_windows.h"
@@ -82,6 +83,9 @@ void PredictionInputs::take(Input& input, const std::string& dataset) {
     visit_records(*open_dataset_file(dataset, 16 << 20), [&](IndexRange text) {
       input.parts.push_back(narrow<int32_t>(text_windows(text.size(), options_.context)));
     });
+  if (const auto longer = std::count_if(input.parts.begin(), input.parts.end(), [](int32_t n) { return n > 1; }))
+    log_warning(str(input.name, ": ", longer, " of ", input.parts.size(), " texts have more than ", options_.context,
+                    " tokens: each is cut into windows of so many, and a window sees nothing of those before it"));
   const Shape& wanted = options_.image;
   if (header.kind != DataKind::kImages || wanted.rank() == 0) return;
   const Shape& found = header.images;

@@ -10,6 +10,7 @@ succeeds "the run" lockstep train text.yaml
 printf 'the cat sat on\na\nthe mat saw many red birds and it saw many red birds and a cat\nbirds' >lines.txt
 succeeds "lines of text" lockstep predict run lines.txt -o lines.csv
 same "lines of text: columns" "text,log_probability,tokens" "$(head -n 1 lines.csv)"
+expect "lines of text: what is cut" grep -qx 'warning: lines.txt: 1 of 4 texts have more than 16 tokens: each is cut into windows of so many, and a window sees nothing of those before it' err
 same "lines of text: tokens but the first of each" "13 0 61 4" "$(tail -n +2 lines.csv | cut -d, -f3 | paste -sd ' ')"
 same "a text of one token is certain" "a,0,0" "$(sed -n 3p lines.csv)"
 # eval predicts each token but the first of a text, too, in windows of the context that follow each other.
