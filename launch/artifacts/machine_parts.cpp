@@ -29,6 +29,11 @@ std::string folder_of(const std::string& run_dir, int64_t step) {
   return str(RunPaths{run_dir}.checkpoints(), "/", checkpoint_name(step));
 }
 
+std::string manifest_text(const std::string& checkpoint) {
+  constexpr int64_t kMost = int64_t(1) << 30;
+  return InputFile(str(checkpoint, "/", kManifest)).text(kMost);
+}
+
 const FoundParts* found_of(const std::vector<FoundParts>& found, const SpreadCheckpoint& c) {
   const auto at = std::find_if(found.begin(), found.end(),
                                [&](const FoundParts& f) { return f.step == c.step && f.manifest == c.manifest; });
@@ -185,8 +190,7 @@ std::vector<int> machine_leaders(Communicator& comm) {
 std::vector<FoundParts> find_parts(const std::string& run_dir) {
   std::vector<FoundParts> out;
   for (const std::string& path : list_checkpoints(run_dir)) try {
-      constexpr int64_t kMost = int64_t(1) << 30;
-      const std::string manifest = InputFile(str(path, "/", kManifest)).text(kMost);
+      const std::string manifest = manifest_text(path);
       FoundParts f{step_of_checkpoint(path), hash128(manifest.data(), manifest.size()), {}};
       const int64_t files = open_checkpoint(path).files;
       std::error_code error;
@@ -283,9 +287,8 @@ InputFile open_part(const Checkpoint& c, int64_t part) {
 
 // Adds the checkpoint; returns false where its run has retired it meanwhile.
 bool add_parts(const std::string& path, OpenParts& out) {
-  constexpr int64_t kMost = int64_t(1) << 30;
   try {
-    const std::string manifest = InputFile(str(path, "/", kManifest)).text(kMost);
+    const std::string manifest = manifest_text(path);
     const Checkpoint c = hold_checkpoint(path);
     FoundParts found{step_of_checkpoint(path), hash128(manifest.data(), manifest.size()), {}};
     std::vector<std::optional<InputFile>> files;

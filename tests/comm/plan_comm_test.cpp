@@ -112,8 +112,8 @@ TEST(PlanComm, AMachineOfGpusGetsEachGatheredByteOnce) {
   const auto gather = [&](Communicator& comm) {
     return comm.all_gather(Tensor::zeros({800'000}), Tensor::zeros({100'000}), counts, "x");
   };
-  // Ranks compare their calls (3 rounds of 1 s), each of a machine's four sends its part to the other one (1.6 MB, 1 s
-  // a round, of which there is one), and the six parts of other lanes are read (2.4 MB).
+  // CPUs: 3 s to compare the calls (3 rounds of 1 s); one round of 1 s and 1.6 s for the parts of a machine's four
+  // ranks (1.6 MB at 1 MB/s); 0.24 s to read the parts of the six ranks with other local ranks (2.4 MB at 10 MB/s).
   EXPECT_DOUBLE_EQ(seconds_of(false, gather), 3 + 1 + 1.6 + 0.24);
   // One launch, and one ring: a machine passes on seven of the eight parts (2.8 MB).
   EXPECT_DOUBLE_EQ(seconds_of(true, gather), 0.5 + 1 + 2.8);
