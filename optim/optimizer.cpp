@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/base/partition.h"
 #include "core/base/trace.h"
@@ -83,8 +84,21 @@ void apply_rules(const OptimOptions& o, std::vector<Slot>& slots, const std::vec
 }
 
 namespace {
-constexpr int64_t kChunk = 1 << 20;  // elements of a slot in host memory that are copied to the device at a time
+
+constexpr int64_t kChunk = 1 << 20;     // elements of a slot in host memory that are copied to the device at a time
+constexpr int64_t kObserved = 1 << 18;  // elements of a slot that are observed at a time, on the host
+
+// Elements [begin, end) of a slot.
+Slot part_of(const Slot& slot, int64_t begin, int64_t end) {
+  Slot part = slot;
+  part.offset = slot.offset + begin;
+  part.master = slot.master.slice(0, begin, end);
+  part.gradient = slot.gradient.slice(0, begin, end);
+  if (slot.copy) part.copy = slot.copy.slice(0, begin, end);
+  return part;
 }
+
+}  // namespace
 
 Optimizer::Optimizer(const std::vector<Slot>& slots,
                      const std::function<std::vector<std::string>(const Slot&)>& moments, Moments kept) {
@@ -158,11 +172,19 @@ void Optimizer::update(const std::vector<Slot>& slots, const Tensor& verdict) {
   raw::launch([](Parallel& p, const UpdateControlArgs& args) { kernels(p).update_control(p, args); }, a);
   for (size_t first = 0, end = 0; first < slots.size(); first = end) {
     end = end_of_group(slots, first);
+    const int64_t before = observed_;
     update_group(slots, first, end, a.control);
+    const auto elements = [](int64_t sum, const Slot& s) { return sum + s.master.numel(); };
+    check(!observer_ ||
+              observed_ - before == std::accumulate(slots.begin() + static_cast<ptrdiff_t>(first),
+                                                    slots.begin() + static_cast<ptrdiff_t>(end), int64_t{0}, elements),
+          "optimizer: the observer was not told of all state of ", slots[first].name, "'s group");
   }
 }
 
 void Optimizer::update_group(const std::vector<Slot>& slots, size_t first, size_t end, const float* control) {
+  for (size_t i = first; observer_ && i < end; ++i) update_observed(slots[i], i, control);
+  if (observer_) return;
   for (size_t i = first; i < end; ++i) {
     batches_ = !is_by_chunk(slots[i], moments_[i]);  // chunks share their staging memory
     run_pass(slots, i,
@@ -170,6 +192,67 @@ void Optimizer::update_group(const std::vector<Slot>& slots, size_t first, size_
   }
   batches_ = false;
   apply_batched();
+}
+
+// The slot's master and moments, as entries of the state.
+std::vector<StateEntry> Optimizer::state_of(const Slot& slot, size_t i) const {
+  std::vector<StateEntry> out{{slot.name, slot.region, slot.offset, slot.master}};
+  out.insert(out.end(), moments_[i].begin(), moments_[i].end());
+  return out;
+}
+
+std::vector<UpdateObserver::Part> Optimizer::parts_of(const std::vector<Slot>& slots, size_t first, size_t end) const {
+  std::vector<UpdateObserver::Part> out;
+  for (size_t i = first; i < end; ++i)
+    for (const StateEntry& e : state_of(slots[i], i))
+      if (e.data.numel() > 0) out.push_back({e.data.read(), 0, e});
+  return out;
+}
+
+void Optimizer::begin_group(const std::vector<Slot>& slots, size_t first, size_t end) {
+  if (!observer_) return;
+  observer_->before_update(parts_of(slots, first, end));
+  for (size_t i = first; i < end; ++i) observed_ += slots[i].master.numel();
+}
+
+void Optimizer::end_group(const std::vector<Slot>& slots, size_t first, size_t end) {
+  if (observer_) observer_->after_update(parts_of(slots, first, end));
+}
+
+// In parts that are copied to scratch that stays in the caches, observed, updated and observed there, and copied back:
+// what changes in the memory of the state meanwhile is written over. An update is elementwise, so the bits do not
+// depend on the parts.
+void Optimizer::update_observed(const Slot& slot, size_t i, const float* control) {
+  const WithMemoryUse use(MemoryUse::kScratch);
+  const int64_t most = current_stream().device_queue() ? kChunk : kObserved;
+  const std::vector<StateEntry> state = state_of(slot, i);
+  const auto copy = [](const StateEntry& to, const StateEntry& from) {
+    raw::copy(to.data, from.data);
+    if (to.scales) raw::copy(to.scales, from.scales);
+  };
+  for (int64_t begin = 0; begin < slot.master.numel(); begin += most) {
+    const int64_t end = std::min(begin + most, slot.master.numel());
+    std::vector<UpdateObserver::Part> parts;
+    std::vector<Tensor> values;
+    for (const StateEntry& e : state) {
+      StateEntry here = e.part(begin, end);
+      here.data = Tensor::empty(here.data.shape(), here.data.dtype());
+      if (here.scales) here.scales = Tensor::empty(here.scales.shape());
+      copy(here, e.part(begin, end));
+      parts.push_back({e.data.read(), begin, here});
+    }
+    observer_->before_update(parts);
+    for (const auto& p : parts) values.push_back(p.now.scales ? p.now.values(0, end - begin) : p.now.data);
+    Slot part = part_of(slot, begin, end);
+    part.master = values[0];
+    const std::vector<Tensor> moments(values.begin() + 1, values.end());
+    update_slot(part, moments, control);
+    for (size_t k = 0; k < parts.size(); ++k)
+      if (parts[k].now.scales) parts[k].now.set_values(0, values[k]);
+    observer_->after_update(parts);
+    for (size_t k = 0; k < parts.size(); ++k) copy(state[k].part(begin, end), parts[k].now);
+    observed_ += end - begin;
+  }
 }
 
 void Optimizer::apply(const char* op, const PointwiseArgs& args) {
@@ -255,11 +338,7 @@ void Optimizer::run_by_chunk(const Slot& slot, const std::vector<StateEntry>& mo
       raw::copy(here, values);
       return here;
     };
-    Slot part = slot;
-    part.offset = slot.offset + begin;
-    part.master = slot.master.slice(0, begin, end);
-    part.gradient = slot.gradient.slice(0, begin, end);
-    if (slot.copy) part.copy = slot.copy.slice(0, begin, end);
+    Slot part = part_of(slot, begin, end);
     const Tensor master = part.master;
     if (slot.in_host_memory) part.master = bring(moments.size(), master);
     std::vector<Tensor> here;

@@ -72,6 +72,21 @@ struct UpdateScalars {
 // scale for each 64 elements (core/kernels/block_codes.h). Updates compute in fp32.
 enum class Moments { kFloat32, k8Bit };
 
+// Is told, on the host, of each part of the state as an update reads it and as the update has written it, so that a
+// value that changes between updates can be found (verify.memory).
+class UpdateObserver {
+ public:
+  // Elements from `begin` on of a master or of a moment. `slice` is where the values of that slice of the state begin.
+  struct Part {
+    const void* slice;
+    int64_t begin;
+    StateEntry now;
+  };
+  virtual ~UpdateObserver() = default;
+  virtual void before_update(const std::vector<Part>& parts) = 0;
+  virtual void after_update(const std::vector<Part>& parts) = 0;
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -86,6 +101,8 @@ class Optimizer {
   void update(const std::vector<Slot>& slots, const Tensor& verdict);
   // Where not null: what an update writes on the host, at once, is also written there. Outlives the optimizer.
   void set_copies(CopiesBeside* copies) { copies_ = copies; }
+  // Where not null: is told of every part of every slot. Outlives the optimizer. Not while a graph records an update.
+  void set_observer(UpdateObserver* observer) { observer_ = observer; }
   // Then settle(), once the host knows the verdict, in the order of the updates.
   void settle(bool skipped);
 
@@ -106,8 +123,11 @@ class Optimizer {
   // slot or a part of one, by apply() or kernels of its own.
   virtual void update_slot(const Slot& slot, const std::vector<Tensor>& moments, const float* control);
   // Where an element's update depends on its whole parameter: updates slots [first, end), which are all of a group or
-  // one whole parameter. By itself update_slot() of each.
+  // one whole parameter, between begin_group() and end_group(). By itself update_slot() of each.
   virtual void update_group(const std::vector<Slot>& slots, size_t first, size_t end, const float* control);
+  // Tell the observer of all state of slots [first, end).
+  void begin_group(const std::vector<Slot>& slots, size_t first, size_t end);
+  void end_group(const std::vector<Slot>& slots, size_t first, size_t end);
   // For update_slot(): enqueues the update `op` (core/kernels/update.cpp), with those of the group's other slots where
   // these are whole: on a GPU they are then one launch. `op` outlives the queue.
   void apply(const char* op, const PointwiseArgs& args);
@@ -122,6 +142,9 @@ class Optimizer {
   static void update_and_copy(Parallel& parallel, const char* op, const PointwiseArgs& args, CopiesBeside& copies);
   bool is_by_chunk(const Slot& slot, const std::vector<StateEntry>& moments) const;
   void run_by_chunk(const Slot& slot, const std::vector<StateEntry>& moments, const Pass& pass);
+  void update_observed(const Slot& slot, size_t i, const float* control);
+  std::vector<StateEntry> state_of(const Slot& slot, size_t i) const;
+  std::vector<UpdateObserver::Part> parts_of(const std::vector<Slot>& slots, size_t first, size_t end) const;
   virtual void corrections(int64_t update, double& first, double& second) const = 0;
   std::vector<std::vector<StateEntry>> moments_;  // [slot][moment], shaped as the slot
   Tensor numbers_, control_, verdict_;  // inputs of the kernels (UpdateControlArgs); verdict_ is used by step()
@@ -130,6 +153,8 @@ class Optimizer {
   const char* batched_op_ = nullptr;
   std::vector<PointwiseArgs> batched_;
   CopiesBeside* copies_ = nullptr;
+  UpdateObserver* observer_ = nullptr;
+  int64_t observed_ = 0;  // elements of masters, by this update so far
   int64_t updates_ = 0;
   int unsettled_ = 0;
 };

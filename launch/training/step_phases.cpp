@@ -57,6 +57,13 @@ void StepPhases::set_copies(CopiesBeside* copies) {
   }
 }
 
+void StepPhases::set_observer(UpdateObserver* observer) {
+  for (Phase& p : phases_) {
+    p.optimizer->set_observer(observer);
+    if (p.average) p.average->set_observer(observer);
+  }
+}
+
 std::vector<int64_t> StepPhases::updates() const {
   std::vector<int64_t> out;
   for (const Phase& p : phases_) out.push_back(p.optimizer->updates());

@@ -27,7 +27,8 @@ class StepPhases {
   void prepare(double lr);
   void update(size_t phase, const Tensor& verdict);
   void settle(size_t phase, bool skipped);
-  void set_copies(CopiesBeside* copies);  // Optimizer's, of all
+  void set_copies(CopiesBeside* copies);        // Optimizer's, of all
+  void set_observer(UpdateObserver* observer);  // likewise
 
   std::vector<int64_t> updates() const;  // of each phase
   void set_updates(const std::vector<int64_t>& updates);

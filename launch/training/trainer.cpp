@@ -56,7 +56,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   if (settings_.verify.recompute > 0 && mesh.data().size > 1 && current_device().has_bytes())
     recheck_ = std::make_unique<Recheck>(mesh.data(), parallel_.schedule(), settings_.verify.recompute);
   if (settings_.verify.memory > 0 && current_device().has_bytes())
-    memory_check_ = std::make_unique<MemoryCheck>(settings_.verify.memory);
+    memory_check_ = std::make_unique<MemoryCheck>(comm_.rank(), settings_.verify.memory);
   fail_together(comm_, [&] {
     start_loader();
     make_task_scores();
@@ -181,7 +181,7 @@ void Trainer::start(const StepRequests& asked) {
   const bool reads_copies = copy_sentinel_ && verifies_after(report.step);
   step.recorded = settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global &&
                   !reads_copies && !rechecks_in(report.step) && !watches_in(report.step) &&
-                  !checks_memory_after(report.step - 1);
+                  !checks_memory_after(report.step - 1) && !checks_memory_after(report.step);
   if (step.recorded) {
     if (!recorded_) recorded_ = std::make_unique<RecordedStep>(parallel_, current_stream());
     step.outcome =
@@ -356,7 +356,7 @@ std::vector<StateEntry> Trainer::compared_state() const {
 // Before gradients are compared: a weight that changed in memory makes gradients differ, too, and the processor that
 // computed them is not to blame.
 void Trainer::compare_state(int64_t step) {
-  if (memory_check_) fail_together(comm_, [&] { memory_check_->compare(comm_.rank(), state()); });
+  if (memory_check_) fail_together(comm_, [&] { memory_check_->compare(state()); });
   if (sentinel_) sentinel_->verify(step, compared_state());
   if (copy_sentinel_) {
     const std::vector<StateEntry> copies = parallel_.whole_copies();
@@ -439,13 +439,15 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
   const auto update = Clock::now();
   // The last thing before the state changes, anywhere: a rank that went on would write over the state that all can go
   // back to.
-  if (memory_check_ && memory_check_->has_taken() && index == 0) {
-    fail_together(comm_, [&] { memory_check_->compare(comm_.rank(), state()); });
-    memory_check_->end();
-  }
+  if (memory_check_ && memory_check_->has_taken() && index == 0)
+    fail_together(comm_, [&] { memory_check_->compare(state()); });
+  const bool observed = memory_check_ && (memory_check_->has_taken() || checks_memory_after(report.step));
+  if (observed && index == 0) memory_check_->begin_update(report.step, state());
+  phases_->set_observer(observed ? memory_check_.get() : nullptr);
   if (before_update_) before_update_();
   if (watches) watch_->before_update(parallel_.slots());
   phases_->update(index, outcome.verdict());
+  if (observed && index + 1 == phases_->count()) memory_check_->end_update();
   if (watches) watch_->after_update(parallel_.slots());
   report.optimizer_ms += ms_since(update);
   return outcome;

@@ -40,6 +40,7 @@ class Lamb final : public AdamFamily {
  private:
   void update_group(const std::vector<Slot>& slots, size_t first, size_t end, const float* control) override {
     const WithMemoryUse use(MemoryUse::kScratch);
+    begin_group(slots, first, end);
     const int64_t chunks = group_total(slots[first]) / kStateChunk;
     const Tensor squares = Tensor::empty({2 * chunks}, DType::kFloat64);  // of masters' chunks, then of directions'
     std::vector<Tensor> directions;
@@ -74,6 +75,7 @@ class Lamb final : public AdamFamily {
         a.control = control;
         raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "lamb", {&args, 1}); }, a);
       });
+    end_group(slots, first, end);
   }
 
   // Of the group's parameters [slots], fp32: the sums are those of the tree that the gradients' norm is formed by, over

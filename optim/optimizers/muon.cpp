@@ -84,6 +84,7 @@ class Muon final : public AdamFamily {
 
   void update_group(const std::vector<Slot>& slots, size_t first, size_t end, const float* control) override {
     const WithMemoryUse use(MemoryUse::kScratch);
+    begin_group(slots, first, end);
     Tensor whole;  // of the group's matrices, the momentum that is orthogonalized
     for (size_t i = first; i < end; ++i) {
       if (!is_matrix(o_, slots[i])) {
@@ -104,10 +105,10 @@ class Muon final : public AdamFamily {
             a);
       });
     }
-    if (!whole) return;
-    if (slots[first].group) slots[first].group->gather_whole(whole, kStateChunk);
+    if (whole && slots[first].group) slots[first].group->gather_whole(whole, kStateChunk);
     for (size_t i = first; i < end; ++i)
       if (is_matrix(o_, slots[i]) && slots[i].master.numel() > 0) update_matrix(slots, i, whole, control);
+    end_group(slots, first, end);
   }
 
   // A rank that holds a slice of a matrix computes the whole of it. Dimensions from the second on count as columns.

@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <utility>
 
 #include "core/base/partition.h"
 #include "core/device/context.h"
@@ -159,6 +161,41 @@ TEST(EachOptimizer, WritesTheStateWhereASecondPlaceIsGiven) {
       }
       copies.begin({{static_cast<const float*>(share[0].data.read()), share[0].data.numel(), places[0].data()}});
       EXPECT_FALSE(copies.has(static_cast<const float*>(share[0].data.read()), share[0].data.numel())) << "not yet";
+    }
+}
+
+// An observer changes no bit, and is told of each element of the state once before and once after its update.
+TEST(EachOptimizer, TellsItsObserverOfAllState) {
+  struct Seen final : UpdateObserver {
+    void before_update(const std::vector<Part>& parts) override {
+      for (const Part& p : parts) EXPECT_EQ(std::exchange(before[p.slice], p.begin + p.now.data.numel()), p.begin);
+    }
+    void after_update(const std::vector<Part>& parts) override {
+      for (const Part& p : parts) {
+        EXPECT_EQ(std::exchange(after[p.slice], p.begin + p.now.data.numel()), p.begin);
+        EXPECT_EQ(before[p.slice], after[p.slice]);
+      }
+    }
+    std::map<const void*, int64_t> before, after;
+  };
+  for (const auto& make : kMakers)
+    for (bool in_host_memory : {false, true}) {
+      std::vector<Slot> slots{matrix("w", {300, 1001}), slot("b", 1003, false)},
+          plain{matrix("w", {300, 1001}), slot("b", 1003, false)};
+      for (Slot& s : slots) s.in_host_memory = in_host_memory;
+      auto o = make(slots), p = make(plain);
+      for (uint64_t step : {1, 2}) {
+        Seen seen;
+        o->set_observer(&seen);
+        for (size_t i = 0; i < slots.size(); ++i) set_gradient(slots[i], step), set_gradient(plain[i], step);
+        o->step(slots, {.lr = 0.1});
+        p->step(plain, {.lr = 0.1});
+        EXPECT_EQ(everything(*o, slots), everything(*p, plain));
+        std::map<const void*, int64_t> all;
+        for (const Slot& s : slots) all[s.master.read()] = s.master.numel();
+        for (const StateEntry& e : o->state(slots)) all[e.data.read()] = e.data.numel();
+        EXPECT_EQ(seen.after, all);
+      }
     }
 }
 
