@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <string_view>
+#include <unordered_map>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -149,10 +151,9 @@ void PredictionInputs::import_text_file(Input& input, const std::string& to) {
 }
 
 size_t PredictionInputs::kept_place(const std::string& name) {
-  const auto place = std::find(kept_.begin(), kept_.end(), name);
-  const auto at = static_cast<size_t>(place - kept_.begin());
-  if (place == kept_.end()) kept_.push_back(name);
-  return at;
+  const auto [place, is_new] = kept_places_.emplace(name, kept_.size());
+  if (is_new) kept_.push_back(name);
+  return place->second;
 }
 
 void PredictionInputs::choose_kept(Input& input, std::set<std::string> read) {
@@ -162,10 +163,12 @@ void PredictionInputs::choose_kept(Input& input, std::set<std::string> read) {
   for (const std::string& name : names)
     if (!read.contains(name)) chosen.push_back(name);
   if (options_.keep) chosen = *options_.keep;
+  std::unordered_map<std::string_view, size_t> columns;
+  for (size_t i = 0; i < names.size(); ++i) columns.emplace(names[i], i);
   for (const std::string& name : chosen) {
-    const auto column = std::find(names.begin(), names.end(), name);
-    require(column != names.end(), ExitCode::kUsage, "--keep ", name, ": ", input.name, " has no such column");
-    input.kept.emplace_back(column - names.begin(), kept_place(name));
+    const auto column = columns.find(name);
+    require(column != columns.end(), ExitCode::kUsage, "--keep ", name, ": ", input.name, " has no such column");
+    input.kept.emplace_back(column->second, kept_place(name));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/base/shape.h"
@@ -66,6 +67,7 @@ class PredictionInputs {
   InputOptions options_;
   std::optional<KeptInput> piped_;  // standard input
   std::vector<std::string> datasets_, kept_;
+  std::unordered_map<std::string, size_t> kept_places_;  // in kept_
   std::vector<std::unique_ptr<Input>> inputs_;
   size_t at_ = 0;  // the input of the next sample
   int64_t parts_ = 1, samples_ = 0, given_ = 0;

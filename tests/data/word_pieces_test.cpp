@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <random>
+#include <set>
 
 #include "core/base/error.h"
 #include "data/import/import.h"
@@ -173,6 +175,52 @@ TEST_F(WordPiecesTest, ALongTextHasTheIdsOfTheWhole) {
   source.read({0, source.size()}, stored.data());
   EXPECT_TRUE(stored == expected);
   EXPECT_EQ(first_difference(*source.vocabulary(), *options.vocabulary), "");
+}
+
+// Beside the definition: of all tokens that the text begins with the longest one.
+TEST(LongestToken, IsTheLongestThatTheTextBeginsWith) {
+  std::mt19937 random(7);
+  const auto word = [&](size_t most) {
+    std::string out(1 + random() % most, 'a');
+    for (char& c : out) c = "ab\xC3\xA9"[random() % 4];
+    return out;
+  };
+  for (int trial = 0; trial < 50; ++trial) {
+    std::set<std::string> texts;
+    while (texts.size() < 40) texts.insert(word(6));
+    std::vector<LongestToken::Token> tokens;
+    for (const std::string& t : texts) tokens.push_back({t, static_cast<int32_t>(tokens.size())});
+    std::shuffle(tokens.begin(), tokens.end(), random);
+    const LongestToken longest(tokens);
+    EXPECT_EQ(longest.repeated(), nullptr);
+    for (int i = 0; i < 200; ++i) {
+      const std::string text = word(10);
+      std::string expected;
+      for (const std::string& t : texts)
+        if (text.starts_with(t) && t.size() > expected.size()) expected = t;
+      const auto* found = longest.of(text);
+      EXPECT_EQ(found ? std::string(found->text) : "", expected) << text;
+    }
+  }
+  const LongestToken twice(std::vector<LongestToken::Token>{{"b", 3}, {"a", 2}, {"b", 1}});
+  EXPECT_EQ(twice.repeated()->id, 3);
+  EXPECT_EQ(LongestToken().of("a"), nullptr);
+}
+
+// A million characters, and long tokens that nearly fit at each of them: minutes where each length is tried.
+TEST_F(WordPiecesTest, LongWordsAndTokensTakeNoLongerThanTheirBytes) {
+  const std::string nearly(1999, 'a');
+  const auto words = read(
+      str(R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":{"type":)",
+          R"("BertNormalizer","clean_text":true,"handle_chinese_chars":true,"strip_accents":null,"lowercase":true},)",
+          R"("pre_tokenizer":{"type":"BertPreTokenizer"},"post_processor":null,"decoder":{"type":"WordPiece",)",
+          R"("prefix":"##","cleanup":true},"model":{"type":"WordPiece","unk_token":"[UNK]",)",
+          R"("continuing_subword_prefix":"##","max_input_chars_per_word":1000000,"vocab":{"[UNK]":0,"a":1,"##a":2,)",
+          "\"##", nearly, "b\":3}}}"));
+  Ids expected(1000000, 2);
+  expected[0] = 1;
+  expected.resize(expected.size() - 2000), expected.push_back(3);
+  EXPECT_TRUE(ids_of(*words, str(std::string(999999, 'a'), "b")) == expected);
 }
 
 class WordPieceRecords : public WordPiecesTest {

@@ -21,8 +21,6 @@ std::string normalised(std::string_view text, const BertRules& rules) {
   return out;
 }
 
-bool starts_a_character(char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }
-
 }  // namespace
 
 WordPieces::WordPieces(WordPieceTables tables, std::string_view where) : tables_(std::move(tables)) {
@@ -66,21 +64,25 @@ void WordPieces::index(std::string_view where) {
   }
   std::stable_sort(sought_.begin(), sought_.end(),
                    [](const Sought& a, const Sought& b) { return a.text.size() > b.text.size(); });
-  first_.reserve(tables_.tokens.size());
+  std::vector<LongestToken::Token> first, within;
   const std::string_view prefix = tables_.prefix;
   for (size_t i = 0; i < tables_.tokens.size(); ++i) {
     const std::string_view token = tables_.tokens[i];
     refuse(token.empty(), "token ", i, " is empty");
     if (!model[i]) continue;
-    refuse(!first_.emplace(token, static_cast<int32_t>(i)).second, "token ", i, ", ", quoted_token(token),
-           ", is there twice");
-    longest_token_ = std::max(longest_token_, token.size());
+    first.push_back({token, static_cast<int32_t>(i)});
     if (token.size() > prefix.size() && token.starts_with(prefix))
-      within_.emplace(token.substr(prefix.size()), static_cast<int32_t>(i));
+      within.push_back({token.substr(prefix.size()), static_cast<int32_t>(i)});
   }
-  const auto unknown = first_.find(tables_.unknown);
-  refuse(unknown == first_.end(), "its unknown token, ", quoted_token(tables_.unknown), ", is not in its vocabulary");
-  unknown_ = unknown->second;
+  first_ = LongestToken(std::move(first));
+  within_ = LongestToken(std::move(within));
+  const auto* twice = first_.repeated();
+  refuse(twice != nullptr, "token ", twice ? twice->id : 0, ", ", quoted_token(twice ? twice->text : ""),
+         ", is there twice");
+  const auto* unknown = first_.of(tables_.unknown);
+  refuse(!unknown || unknown->text != tables_.unknown, "its unknown token, ", quoted_token(tables_.unknown),
+         ", is not in its vocabulary");
+  unknown_ = unknown->id;
 }
 
 int32_t WordPieces::special(std::string_view text) const {
@@ -170,19 +172,13 @@ void WordPieces::encode_word(const PlacedCharacter* word, size_t count, std::vec
   }
   const size_t before = out.size();
   for (size_t begin = 0; begin < text.size();) {
-    const auto& tokens = begin == 0 ? first_ : within_;
-    size_t end = std::min(text.size(), begin + longest_token_);
-    while (end < text.size() && !starts_a_character(text[end])) --end;
-    auto found = tokens.end();
-    while (end > begin && (found = tokens.find(std::string_view(text).substr(begin, end - begin))) == tokens.end()) {
-      do --end;
-      while (end > begin && !starts_a_character(text[end]));
-    }
-    if (end <= begin) {
+    const auto* found = (begin == 0 ? first_ : within_).of(std::string_view(text).substr(begin));
+    if (!found) {
       out.resize(before);
       return is_unknown();
     }
-    out.push_back({found->second, word[character_at[begin]].begin, word[character_at[end - 1]].end});
+    const size_t end = begin + found->text.size();
+    out.push_back({found->id, word[character_at[begin]].begin, word[character_at[end - 1]].end});
     begin = end;
   }
 }

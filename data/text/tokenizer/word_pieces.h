@@ -8,11 +8,11 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "data/text/tokenizer/bert_normalizer.h"
 #include "data/text/tokenizer/bpe_tables.h"
+#include "data/text/tokenizer/longest_token.h"
 #include "data/text/tokenizer/pieces.h"
 
 namespace lockstep {
@@ -60,8 +60,7 @@ class WordPieces {
   const AddedToken* find_added(std::string_view text, size_t& at, bool special_tokens, bool normalized) const;
 
   WordPieceTables tables_;
-  std::unordered_map<std::string_view, int32_t> first_, within_;  // of a word; those within it without the prefix
-  size_t longest_token_ = 0;                                      // bytes
+  LongestToken first_, within_;  // of a word; those within it without the prefix
   int32_t unknown_ = -1, mask_ = -1;
   std::vector<bool> special_;  // of each id
   struct Sought {

@@ -180,6 +180,21 @@ expect "a stopped import: exit 75" test "$code" -eq 75
 expect "a stopped import says so" grep -q '^error: stopped.h5: the import was stopped on request' err
 same "a stopped import leaves no other file" stopped.h5.partial "$(ls -d stopped.h5*)"
 rm -r stopped.h5.partial
+# One that waits for more of its input ends, too.
+mkfifo quiet
+"$binary" data import text - quiet.h5 --level byte <quiet >out 2>err &
+pid=$!
+exec 9>quiet
+printf 'a beginning' >&9
+until grep -q 'SigCgt:.*[4-7c-f]...$' "/proc/$pid/status" 2>/dev/null || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
+kill -s TERM "$pid"
+code=0
+wait "$pid" || code=$?
+exec 9>&-
+expect "an import that waits for its input: exit 75" test "$code" -eq 75
+expect "an import that waits for its input says so" grep -q '^error: .*stopped on request' err
+expect "an import that waits for its input: no output" test ! -e quiet.h5
+rm -rf quiet quiet.h5*
 "$binary" data import text sparse.txt killed.h5 --level byte >out 2>err &
 pid=$!
 until test -e killed.h5.partial/journal || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
