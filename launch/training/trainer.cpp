@@ -46,6 +46,11 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
                 !current_stream().device_queue(),
             ExitCode::kConfig, settings_.config.place("verify.recompute"),
             ": with reduce: fast the gradients of a GPU have other bits on each rank, so they cannot be compared");
+    require(settings_.verify.recompute == 0 || !current_stream().device_queue() ||
+                !device_backend().tries("fast_attention"),
+            ExitCode::kConfig, settings_.config.place("verify.recompute"),
+            ": with fast_attention in LOCKSTEP_CUDA_TRY the gradients of attention have other bits each time, so they "
+            "cannot be compared");
     if (comm_.rank() == 0 && current_device().has_bytes()) trial_ = try_pass(settings_, data_.train->spec());
   });
   const Mesh& mesh = parallel_.mesh();

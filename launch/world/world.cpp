@@ -50,6 +50,16 @@ void run_rank(Communicator& host, int local_rank, int threads, const WorldOption
   body(by_nccl ? *by_nccl : host);
 }
 
+// What the CUDA driver and NCCL read before the first look for a GPU; what the user has set stands. Operations of
+// several communicators run in the order in which the host launched them, so that no two ranks wait for each other in
+// another order (NCCL_LAUNCH_ORDER_IMPLICIT, NCCL 2.26); streams of work, copies and exchanges have hardware queues of
+// their own (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default).
+void order_launches(const WorldOptions& options) {
+  if (options.device.choice == DeviceChoice::kCpu) return;
+  (void)setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
+  (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+}
+
 // Loading a kernel at its first use may wait for all work of the process's GPUs: also for a peer's exchange, which
 // waits for this rank. So ranks that are threads load all kernels with the driver, unless the user says otherwise.
 void load_kernels_early(const WorldOptions& options) {
@@ -176,6 +186,7 @@ bool is_first_process() { return !mpi_launched() || !mpi_built() || mpi_place().
 
 int run_world(const WorldOptions& options, const std::function<void(Communicator&)>& body) {
   const int size = world_size(options.ranks, options.deadline_s);
+  order_launches(options);
   return mpi_launched() ? run_mpi(options, body) : run_threads(options, size, body);
 }
 

@@ -442,6 +442,15 @@ TEST(NcclApi, TakesALibraryThatHasItsCalls) {
   }
 }
 
+TEST(NcclApi, RefusesVersionsThatOverwriteMemory) {
+  for (int found : {22700, 22701, 22702})
+    for (int compiled : {22605, 22700, 22809}) {
+      const Error e = error_of([&] { check_nccl_version(found, compiled); });
+      EXPECT_EQ(e.code(), ExitCode::kDevice);
+      expect_parts(e.what(), {"NCCL 2.27.", "may overwrite memory", "put 2.27.3 or a later one"});
+    }
+}
+
 // NCCL's abort waits for the graphs that hold its operations.
 TEST(NcclComm, AnAbortDropsRecordedStepsFirst) {
   run_nccl_ranks(2, [](Communicator& comm) {

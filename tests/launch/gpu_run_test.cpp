@@ -205,6 +205,59 @@ TEST(Gpus, RanksThatAreThreadsLoadAllKernelsWithTheDriver) {
   ::unsetenv("CUDA_MODULE_LOADING");
 }
 
+TEST(Gpus, LaunchesOfCommunicatorsAreOrdered) {
+  fake_gpu();
+  testing::fake_nccl();
+  const auto seen = [](const DeviceOptions& device) {
+    WorldOptions world;
+    world.ranks = 1, world.device = device, world.threads = 1;
+    run_world(world, [](Communicator&) {});
+    const auto value = [](const char* name) {
+      const char* set = std::getenv(name);
+      return std::string(set ? set : "unset");
+    };
+    return str(value("NCCL_LAUNCH_ORDER_IMPLICIT"), " ", value("CUDA_DEVICE_MAX_CONNECTIONS"));
+  };
+  for (const char* name : {"NCCL_LAUNCH_ORDER_IMPLICIT", "CUDA_DEVICE_MAX_CONNECTIONS"}) ::unsetenv(name);
+  EXPECT_EQ(seen(kCpu), "unset unset");
+  EXPECT_EQ(seen(kGpu), "1 32");
+  ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1);
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+  EXPECT_EQ(seen(kGpu), "0 1") << "the user's own words stand";
+  for (const char* name : {"NCCL_LAUNCH_ORDER_IMPLICIT", "CUDA_DEVICE_MAX_CONNECTIONS"}) ::unsetenv(name);
+}
+
+// Gradients that differ each time would name a healthy rank.
+TEST(Gpus, FastAttentionAndRecomputedGradientsExcludeEachOther) {
+  fake_gpu(0, {.tries = "fast_attention"});
+  testing::fake_nccl();
+  const std::string yaml =
+      "batch: {global: 4, micro: 1}\nmodel: {name: gpt, layers: 1, heads: 2, width: 16}\nverify: {recompute: 1}\n"
+      "data: {name: synthetic_tokens, context: 8, synthetic: {tokens: 500, vocabulary: 40}}\n";
+  const App app = builtin();
+  const auto settings = load_settings(app, ConfigTree::parse(yaml, "t.yaml"), 2);
+  SharedData data(*settings);
+  const auto trainer = [&](const DeviceOptions& device) {
+    std::string said;
+    std::mutex mutex;
+    WorldOptions world;
+    world.ranks = 2, world.device = device, world.threads = 1;
+    run_world(world, [&](Communicator& comm) {
+      try {
+        const Trainer trainer(*settings, data.open(comm), comm);
+      } catch (const Error& e) {
+        std::lock_guard lock(mutex);
+        if (e.code() == ExitCode::kConfig) said = e.what();
+      }
+    });
+    return said;
+  };
+  EXPECT_NE(trainer(kGpu).find("with fast_attention in LOCKSTEP_CUDA_TRY"), std::string::npos);
+  EXPECT_EQ(trainer(kCpu), "");
+  fake_gpu();
+  EXPECT_EQ(trainer(kGpu), "");
+}
+
 TEST_P(GpuRun, OneRankHasTheCpusBits) {
   const Outcome cpu = outcome_of({GetParam()}), gpu = outcome_of({GetParam(), 1, kGpu});
   EXPECT_EQ(cpu.device, DeviceType::kCpu);

@@ -123,6 +123,7 @@ class FakeGpu final : public DeviceBackend {
  public:
   std::string name() const override { return "fake"; }
   std::string versions() const override { return "fake 1"; }
+  bool tries(const std::string& word) const override { return word == limits.tries; }
   std::string driver() const override { return "no driver"; }
   std::string choices() const override {
     const char* fault = std::getenv("LOCKSTEP_TEST_GPU_FAULT");

@@ -18,6 +18,7 @@ struct FakeGpuLimits {
   int devices = 4;
   int64_t memory_bytes = int64_t(4) << 30;  // of each
   std::function<void()> pinning = {};       // called while host memory is pinned, to simulate its cost
+  std::string tries = "";                   // the word of LOCKSTEP_CUDA_TRY that is on
   std::function<std::string()> doubt = {};  // what a rank says of the library's masks; absent: no doubt
 };
 
