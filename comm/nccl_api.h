@@ -74,9 +74,9 @@ inline std::string nccl_version_text(int code) { return str(code / 10000, ".", c
 // is 2.28.9): windows, or without them communicators that are split. Structures carry their size and version, so a
 // library takes those of a newer header.
 constexpr int oldest_nccl(int compiled) { return compiled >= 22700 ? 22700 : 21800; }
-// Throws ExitCode::kDevice unless a library of version `found` has it, and is of the same major version. Versions before
-// 2.27.3 that have windows are refused: memory may be overwritten where communicators that are split share resources,
-// and operations that a graph holds may race with others.
+// Throws ExitCode::kDevice unless a library of version `found` has it, and is of the same major version. Versions
+// before 2.27.3 that have windows are refused: memory may be overwritten where communicators that are split share
+// resources, and operations that a graph holds may race with others.
 inline void check_nccl_version(int found, int compiled) {
   require(found < 22700 || found > 22702, ExitCode::kDevice, "NCCL ", nccl_version_text(found),
           " was found, which may overwrite memory (2.27.0 to 2.27.2): put 2.27.3 or a later one first in "
