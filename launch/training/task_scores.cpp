@@ -105,7 +105,7 @@ std::vector<std::pair<std::string, double>> TaskScores::measure(Task& task, Data
   // The first rank alone has them.
   std::string bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double));
   if (ranks.size > 1) bytes = broadcast_text(ranks.comm(), bytes, 0, "task scores");
-  std::memcpy(values.data(), bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   std::vector<std::pair<std::string, double>> out;
   for (size_t i = 0; const std::string& name : names()) out.emplace_back(name, values[i++]);
   return out;
