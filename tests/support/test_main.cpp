@@ -58,14 +58,16 @@ int main(int argc, char** argv) {
     for (const auto& [stem, names] : files) std::fprintf(stderr, "  %s %zu\n", stem.c_str(), names.size());
     return 2;
   }
-  // The other files' tests are excluded, so that --gtest_filter still chooses among what is left.
+  // By name, which GoogleTest prints; beside a --gtest_filter, which still chooses among them, by excluding all others.
   std::string filter = testing::GTEST_FLAG(filter);
-  char separator = filter.find('-') == std::string::npos ? '-' : ':';
+  const bool all = filter == "*";
+  if (all) filter.clear();
+  std::string separator = all ? "" : filter.find('-') == std::string::npos ? "-" : ":";
   for (const auto& [stem, names] : files) {
-    if (chosen.count(stem)) continue;
+    if ((chosen.count(stem) > 0) != all) continue;
     for (const std::string& name : names) {
       filter += separator + name;
-      separator = ':';
+      separator = ":";
     }
   }
   testing::GTEST_FLAG(filter) = filter;
