@@ -191,8 +191,8 @@ ended
 expect "Ctrl-Z: the ranks went on meanwhile, to step $before" test "$before" -gt 20
 expect "Ctrl-Z: exit 0" test "$code" -eq 0
 expect "Ctrl-Z: said" grep -q '^the launcher is stopped, and its ranks go on' err
-# (Another process of this machine may make a rank slow, and that is said.)
-expect "Ctrl-Z: nobody is blamed" bash -c '! grep -E "^(warning|error):" err | grep -qvE "^warning: rank [01] on .* is slow: it computes"'
+# (Another process of this machine may make a rank slow, or there may be one core only, and that is said.)
+expect "Ctrl-Z: nobody is blamed" bash -c '! grep -E "^(warning|error):" err | grep -qvE "^warning: (rank [01] on .* is slow: it computes|2 ranks on 1 core: )"'
 expect "Ctrl-Z: all steps" test "$(done_steps run)" -eq 300
 
 # mpirun, or its keeper, is killed before, while and after its ranks start.
