@@ -18,12 +18,12 @@
 
 namespace lockstep {
 
-void fail_write(const std::string& path, int error_number) {
+void fail_write(const std::string& path, int error_number, const char* another) {
   const bool storage = is_storage_error(error_number);
   throw Error(storage ? ExitCode::kStorage : ExitCode::kOutputLocked,
               str("cannot write ", path, ": ",
                   error_number == ELOOP ? "a symbolic link is in its place" : std::strerror(error_number),
-                  storage ? "; free space or choose another run.dir" : "; choose another run.dir"));
+                  storage ? "; free space or choose another " : "; choose another ", another));
 }
 
 void replace_file(const std::string& path, std::string_view text) {
@@ -54,12 +54,12 @@ void check_output(const std::string& path, bool replace) {
 void write_output(const std::string& path, std::string_view text, bool replace) {
   if (is_written_into(path)) {
     const Descriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY));
-    if (!file || !write_all(file, text)) fail_write(path, errno);
+    if (!file || !write_all(file, text)) fail_write(path, errno, "place");
     return;
   }
   PendingFile pending(path, replace);
   const Descriptor file(::open(pending.temporary().c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
-  if (!file || !write_all(file, text)) fail_write(path, errno);
+  if (!file || !write_all(file, text)) fail_write(path, errno, "place");
   pending.commit();
 }
 

@@ -42,7 +42,8 @@ void each_line(const std::string& path, const std::function<void(const std::stri
 // cannot be read; what WritePace::wait does.
 void copy_to_new(const InputFile& from, const std::string& to, WritePace* pace = nullptr);
 
-// Throws the error of a failed write or create: ExitCode::kStorage for a storage error, kOutputLocked otherwise.
-[[noreturn]] void fail_write(const std::string& path, int error_number);
+// Throws the error of a failed write or create: ExitCode::kStorage for a storage error, kOutputLocked otherwise. It
+// advises to choose `another`: what the user would give in place of the path.
+[[noreturn]] void fail_write(const std::string& path, int error_number, const char* another = "run.dir");
 
 }  // namespace lockstep

@@ -81,6 +81,7 @@ refuses "none" 66 'none: there is no such run directory' lockstep report none
 succeeds "an empty one beside a run" lockstep report a empty --force -o page.html
 expect "is named" grep -q '^left out: empty: this directory holds no run' out
 refuses "an output that cannot be written" 73 'cannot write|.*no/page.html' lockstep report a -o no/page.html
+refuses "a full disk" 74 "cannot write /dev/full: .*; free space or choose another place" lockstep report a -o /dev/full
 
 # What an output replaces: nothing that was not asked for.
 echo precious >real && ln -s real link
