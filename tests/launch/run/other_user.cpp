@@ -2,9 +2,9 @@
 // "refused: ..." or "SUCCEEDED: ...". Exit code 77 where it cannot become another user, 1 where an attempt succeeded.
 //   other_user attempt FOLDER PROCESS...
 //       on these processes, the job's sockets, its shared memory and what lies in FOLDER
-//   other_user take
-//       takes the names of memory holders as soon as they are free and answers as a holder does; prints the number of
-//       descriptors that it was given; until its input ends
+//   other_user take PROCESS...
+//       takes the names of these memory holders as soon as they are free and answers as a holder does; prints "ready"
+//       once it knows them, and the number of descriptors that it was given; until its input ends
 #include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
@@ -16,12 +16,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cinttypes>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,16 +44,22 @@ void tell(bool success, const std::string& what) {
   succeeded += success ? 1 : 0;
 }
 
-// The abstract names in use that begin so, with their types (1: stream, 5: packets).
-std::map<std::string, int> names_in_use(const std::string& begin) {
+// The abstract names of these processes' sockets that begin so, with their types (1: stream, 5: packets). For root.
+std::map<std::string, int> names_of(char** processes, const std::string& begin) {
+  std::set<std::string> sockets;  // "socket:[INODE]"
+  std::error_code error;
+  for (; *processes; ++processes)
+    for (const auto& entry : fs::directory_iterator(str("/proc/", *processes, "/fd"), error))
+      sockets.insert(fs::read_symlink(entry.path(), error).string());
   std::map<std::string, int> out;
   std::ifstream list("/proc/net/unix");
   for (std::string line; std::getline(list, line);) {
     const size_t at = line.find(" @" + begin);
-    if (at == line.npos || line.find("@lockstep-test-") != line.npos) continue;  // a holder that a unit test plays
     unsigned type = 0;
-    std::sscanf(line.c_str(), "%*[^:]: %*x %*x %*x %x", &type);
-    out.emplace(line.substr(at + 2), static_cast<int>(type));
+    uint64_t inode = 0;
+    if (at == line.npos || std::sscanf(line.c_str(), "%*[^:]: %*x %*x %*x %x %*x %" SCNu64, &type, &inode) != 2)
+      continue;
+    if (sockets.contains(str("socket:[", inode, "]"))) out.emplace(line.substr(at + 2), static_cast<int>(type));
   }
   return out;
 }
@@ -65,8 +73,8 @@ Descriptor connected(const std::string& name, int type) {
   return socket;
 }
 
-void try_sockets() {
-  for (const auto& [name, type] : names_in_use("lockstep-")) {
+void try_sockets(const std::map<std::string, int>& names) {
+  for (const auto& [name, type] : names) {
     const UnixAddress address("@" + name);
     Descriptor own(::socket(AF_UNIX, type, 0));
     tell(::bind(own.number(), address.get(), address.length) == 0, "to take the name of a socket");
@@ -123,12 +131,14 @@ void try_temporary_files(const fs::path& folder) {
   }
 }
 
-int take() {
+int take(const std::map<std::string, int>& names) {
   std::map<std::string, Descriptor> listeners;
   std::vector<Descriptor> peers;
   int files = 0;
+  for (const auto& [name, type] : names) listeners.try_emplace(name);
+  std::printf("ready\n");
+  std::fflush(stdout);
   for (;;) {
-    for (const auto& [name, type] : names_in_use("lockstep-memory-")) listeners.try_emplace(name);
     std::vector<pollfd> all{{STDIN_FILENO, POLLIN, 0}};
     for (auto& [name, listener] : listeners) {
       if (!listener) {
@@ -162,13 +172,15 @@ int take() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  const bool takes = what == "take";
+  if (argc < (takes ? 3 : 4) || (!takes && what != "attempt")) return 64;
+  const std::map<std::string, int> names = names_of(argv + (takes ? 2 : 3), takes ? "lockstep-memory-" : "lockstep-");
   if (::geteuid() != 0 || ::setgroups(0, nullptr) != 0 || ::setresgid(kNobody, kNobody, kNobody) != 0 ||
       ::setresuid(kNobody, kNobody, kNobody) != 0)
     return 77;
-  const std::string what = argc > 1 ? argv[1] : "";
-  if (what == "take") return take();
-  if (what != "attempt" || argc < 4) return 64;
-  try_sockets();
+  if (takes) return take(names);
+  try_sockets(names);
   for (int i = 3; i < argc; ++i) try_process(std::atoi(argv[i]));
   try_folder(argv[2]);
   try_temporary_files("/dev/shm");

@@ -38,12 +38,15 @@ ended
 same "it was asked to stop: exit" 75 "$code"
 
 # Where both processes of the holder are killed, their name is free, and another user takes it at once.
-mkfifo stays
-./other_user take <stays >taken 2>&1 &
-thief=$!
-exec 8>stays
 started run 12 -n 2 --restarts 3 -- train "${keys[@]}" chaos.enabled=true \
   'chaos.faults=[{kind: slow, step: 13, rank: 0, seconds: 1.5}]' run.dir=run
+mkfifo stays
+# shellcheck disable=SC2046  # numbers
+./other_user take $(holders) <stays >taken 2>&1 &
+thief=$!
+exec 8>stays
+ready() { grep -q ready taken; }
+await "another user waits for the holder's name" ready
 # shellcheck disable=SC2046  # numbers
 kill -STOP $(holders)
 # shellcheck disable=SC2046  # numbers
