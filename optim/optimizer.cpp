@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "core/base/partition.h"
 #include "core/base/trace.h"
@@ -174,17 +173,19 @@ void Optimizer::update(const std::vector<Slot>& slots, const Tensor& verdict) {
     end = end_of_group(slots, first);
     const int64_t before = observed_;
     update_group(slots, first, end, a.control);
-    const auto elements = [](int64_t sum, const Slot& s) { return sum + s.master.numel(); };
-    check(!observer_ ||
-              observed_ - before == std::accumulate(slots.begin() + static_cast<ptrdiff_t>(first),
-                                                    slots.begin() + static_cast<ptrdiff_t>(end), int64_t{0}, elements),
-          "optimizer: the observer was not told of all state of ", slots[first].name, "'s group");
+    if (!observer_) continue;
+    int64_t elements = 0;
+    for (size_t i = first; i < end; ++i) elements += slots[i].master.numel();
+    check(observed_ - before == elements, "optimizer: the observer was not told of all state of ", slots[first].name,
+          "'s group");
   }
 }
 
 void Optimizer::update_group(const std::vector<Slot>& slots, size_t first, size_t end, const float* control) {
-  for (size_t i = first; observer_ && i < end; ++i) update_observed(slots[i], i, control);
-  if (observer_) return;
+  if (observer_) {
+    for (size_t i = first; i < end; ++i) update_observed(slots[i], i, control);
+    return;
+  }
   for (size_t i = first; i < end; ++i) {
     batches_ = !is_by_chunk(slots[i], moments_[i]);  // chunks share their staging memory
     run_pass(slots, i,

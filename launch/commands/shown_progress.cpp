@@ -18,8 +18,7 @@ static_assert(std::atomic<int>::is_always_lock_free);
 // incomplete is removed, or gone on with, by the next command of the kind.
 void end_without_being_asked(int) {
   constexpr char kWhy[] = "\nerror: stopped on request, before the work came to a place where it could end by itself\n";
-  if (::write(STDERR_FILENO, kWhy, sizeof kWhy - 1) < 0) {
-  }
+  (void)!::write(STDERR_FILENO, kWhy, sizeof kWhy - 1);
   ::_exit(static_cast<int>(ExitCode::kSaved));
 }
 

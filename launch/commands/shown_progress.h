@@ -43,7 +43,8 @@ class ShownProgress {
 };
 
 // From now on SIGTERM, SIGINT and SIGHUP let the callback that this returns throw ExitCode::kSaved at its next call, so
-// that incomplete output is removed. `what`: "the import". It updates `shown`, which it borrows.
+// that incomplete output is removed. Where that call does not come within 5 seconds, as while the work waits for its
+// input, the process ends with kSaved. `what`: "the import". It updates `shown`, which it borrows.
 std::function<void(int64_t done, int64_t total)> progress_until_stopped(ShownProgress& shown, std::string output,
                                                                         std::string what);
 

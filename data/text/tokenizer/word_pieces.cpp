@@ -76,9 +76,8 @@ void WordPieces::index(std::string_view where) {
   }
   first_ = LongestToken(std::move(first));
   within_ = LongestToken(std::move(within));
-  const auto* twice = first_.repeated();
-  refuse(twice != nullptr, "token ", twice ? twice->id : 0, ", ", quoted_token(twice ? twice->text : ""),
-         ", is there twice");
+  if (const auto* twice = first_.repeated())
+    refuse(true, "token ", twice->id, ", ", quoted_token(twice->text), ", is there twice");
   const auto* unknown = first_.of(tables_.unknown);
   refuse(!unknown || unknown->text != tables_.unknown, "its unknown token, ", quoted_token(tables_.unknown),
          ", is not in its vocabulary");
