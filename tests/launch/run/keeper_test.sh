@@ -6,8 +6,6 @@
 . "$(dirname "$0")/common.sh" "$@"
 export ASAN_OPTIONS=$no_leak_check
 make_inputs
-mkdir tmp
-export TMPDIR=$work/tmp
 unset OMPI_MCA_orte_tmpdir_base OMPI_MCA_btl_vader_backing_directory
 
 # What Open MPI 4 is told by its environment; then "$then".

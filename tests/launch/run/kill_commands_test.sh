@@ -12,8 +12,7 @@ fi
 . "$(dirname "$0")/common.sh" "${@:2}"
 kills=$1
 RANDOM=${LOCKSTEP_SEED:-1}
-mkdir tmp
-export TMPDIR=$work/tmp ASAN_OPTIONS=$no_leak_check
+export ASAN_OPTIONS=$no_leak_check
 unset OMPI_MCA_orte_tmpdir_base OMPI_MCA_btl_vader_backing_directory
 
 make_inputs

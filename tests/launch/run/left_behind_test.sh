@@ -5,8 +5,6 @@
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh" "$@"
 make_inputs
-mkdir tmp
-export TMPDIR=$work/tmp
 digits=0123456789abcdef
 here() { find "$1" -mindepth 1 -maxdepth 1 -name "$2" | wc -l; } # FOLDER PATTERN
 

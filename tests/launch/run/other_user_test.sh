@@ -13,7 +13,6 @@ fi
 export ASAN_OPTIONS=$no_leak_check
 chmod 755 "$work" # another user may enter it
 cp "$other_user" other_user
-mkdir tmp && export TMPDIR=$work/tmp # other tests' temporary files are theirs
 make_inputs
 keys=(text.yaml train.steps=40 checkpoint.every=0 recovery.from=memory)
 succeeds "undisturbed" lockstep train text.yaml train.steps=40 run.dir=plain

@@ -4,8 +4,6 @@
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh"
 make_inputs
-mkdir tmp
-export TMPDIR=$work/tmp
 forever=(text.yaml train.steps=100000000 --steps 100000000 --resume --levels none --ranks 1)
 shelves() { find tmp -mindepth 1 -maxdepth 1 -name 'lockstep-prove-*' | wc -l; }
 shelves_are() { [ "$(shelves)" -eq "$1" ]; }

@@ -7,8 +7,6 @@ kind=$1
 make_inputs
 keys=()
 hard_keys "$kind"
-mkdir tmp
-export TMPDIR=$work/tmp
 listing() { find . -path ./tmp -prune -o -type f ! -name out ! -name err -print | sort; }
 before=$(listing)
 # shellcheck disable=SC2317  # called by name
