@@ -34,7 +34,7 @@ completes "a shell" "bash fish zsh" completion ""
 completes "a command of man" "plan predict profile prove" man p
 completes "options" "--ranks --resume" train text.yaml --r
 completes "options of a form" "--samples --separator --skip-bad --special-tokens --strip" data import --s
-completes "YAML files and folders" "folder images.yaml text.yaml" train ""
+completes "YAML files and folders" "folder images.yaml text.yaml tmp" train ""
 completes "a YAML file in a folder" "folder/inner.yml" plan folder/
 completes "other files" "notes.txt" data inspect no
 completes "a short option of launch" "-n" launch -n
