@@ -73,7 +73,7 @@ inline std::string nccl_version_text(int code) { return str(code / 10000, ".", c
 // The oldest NCCL that has what is called where lockstep was compiled with `compiled`, as NCCL counts (22809
 // is 2.28.9): windows, or without them communicators that are split. Structures carry their size and version, so a
 // library takes those of a newer header.
-constexpr int oldest_nccl(int compiled) { return compiled >= 22700 ? 22700 : 21800; }
+constexpr int oldest_nccl(int compiled) { return compiled >= 22700 ? 22703 : 21800; }
 // Throws ExitCode::kDevice unless a library of version `found` has it, and is of the same major version. Versions
 // before 2.27.3 that have windows are refused: memory may be overwritten where communicators that are split share
 // resources, and operations that a graph holds may race with others.

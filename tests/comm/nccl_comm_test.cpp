@@ -438,7 +438,7 @@ TEST(NcclApi, TakesALibraryThatHasItsCalls) {
   for (int found : {22602, 30000, 2809}) {
     const Error e = error_of([&] { check_nccl_version(found, 22809); });
     EXPECT_EQ(e.code(), ExitCode::kDevice);
-    expect_parts(e.what(), {"needs 2.27.0 or a later 2.x (it was compiled with 2.28.9)", "LD_LIBRARY_PATH"});
+    expect_parts(e.what(), {"needs 2.27.3 or a later 2.x (it was compiled with 2.28.9)", "LD_LIBRARY_PATH"});
   }
 }
 

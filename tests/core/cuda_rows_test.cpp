@@ -348,5 +348,23 @@ TEST(CudaRows, Dropout) {
       });
 }
 
+TEST(CudaRows, RandomNumbers) {
+  for (DType dtype : kFloats)
+    for (int64_t cols : {1, 3, 8, 90, 1100})
+      for (RowOp op : {RowOp::kRandn, RowOp::kUniform})
+        expect_equal([&, dtype](const KernelTable& table, Parallel& where) {
+          const int64_t rows = 12;
+          const Tensor y = Tensor::empty({rows, cols}, dtype);
+          const Tensor samples = Tensor::of(std::vector<int64_t>{5, 6, 9}, {3});
+          RowArgs a;
+          a.rows = rows, a.cols = cols, a.rows_per_sample = 4;
+          a.seed = 1, a.step = 2, a.site = 3;
+          a[RandomRows::kSamples] = raw::same_row(samples);
+          a[RandomRows::kY] = raw::write_rows(y, cols);
+          table.row(where, op, a);
+          return Values{y.to_vector()};
+        });
+}
+
 }  // namespace
 }  // namespace lockstep::cuda_rows_test

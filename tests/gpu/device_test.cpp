@@ -9,6 +9,7 @@
 #include "core/kernels/kernels.h"
 #include "core/nn/init.h"
 #include "core/ops/ops.h"
+#include "core/state/weight_coder.h"
 #include "core/tensor/raw_ops.h"
 #include "tests/gpu/gpu.h"
 #include "tests/support/files.h"
@@ -64,6 +65,37 @@ TEST(Kernels, GiveTheCpusInitialValues) {
     };
     expect_equal_bits(on_stream(gpu_device(), 1, of_box), on_stream(Device{}, 1, of_box), "of a box");
   }
+}
+
+TEST(Kernels, GiveTheCpusRandomNumbers) {
+  const std::vector<int64_t> samples{5, 9, 1 << 20};
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    const auto work = [&] {
+      const WithRandom with({1, 2, std::make_shared<const std::vector<int64_t>>(samples)});
+      return Values{randn({3, 7, 1001}, 4, dtype).to_vector(), uniform({3, 90}, 5, dtype).to_vector()};
+    };
+    expect_equal_bits(on_stream(gpu_device(), 1, work), on_stream(Device{}, 1, work), str(dtype));
+  }
+}
+
+TEST(Kernels, DecodeFrozenWeightsToTheCpusBits) {
+  for (const DType coding : {DType::kNf4, DType::kInt8})
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+      const auto work = [&] {
+        const Shape shape{333, 192};
+        const Tensor values = Tensor::empty(shape, dtype);
+        Tensor codes = Tensor::unallocated(shape, coding, Device{});
+        codes.allocate();
+        fill_coded({"w", shape, 0, codes.flatten()}, [](IndexRange r, float* out) {
+          for (int64_t i = r.begin; i < r.end; ++i) *out++ = static_cast<float>(i * i % 4099 - 2000) / 1000.0f;
+        });
+        const Tensor here = Tensor::empty(shape, coding);
+        raw::copy(here, codes);
+        raw::copy(values, here);
+        return Values{values.to_vector()};
+      };
+      expect_equal_bits(on_stream(gpu_device(), 1, work), on_stream(Device{}, 1, work), str(coding, " to ", dtype));
+    }
 }
 
 TEST(Kernels, SeeWhatIsNotFinite) {

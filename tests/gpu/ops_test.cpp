@@ -8,6 +8,8 @@
 #include <string>
 
 #include "core/device/backend.h"
+#include "core/models/gpt.h"
+#include "core/nn/key_value_cache.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 #include "tests/core/op_cases.h"
@@ -310,7 +312,6 @@ TEST_P(Large, OnTheGpu) {
   check_on_gpu(c.name, c.f, inputs, c.tolerance, c.exact);
 }
 
-// TF32 would drop the low bit of these factors; their sums are exact in any order.
 // Else runs with documents take kernels of our own, an order of magnitude slower.
 TEST(Masks, OfTheLibraryAreProven) {
   on_stream(gpu_device(), 1, [] {
@@ -320,6 +321,56 @@ TEST(Masks, OfTheLibraryAreProven) {
   });
 }
 
+// New tokens behind cached keys, of sequences of unequal lengths: a prompt's last part, and one token at a time.
+TEST(CachedKeys, AreSeenFromEachSequencesOwnPosition) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
+    for (const int64_t time : {1, 3, 70})
+      for (const int64_t window : {0, 100}) {
+        const auto work = [&](DType computed) {
+          const NoGrad no_grad;
+          const auto part = [&](const Shape& shape, uint64_t seed) {
+            return raw::cast(raw::cast(random_tensor(shape, seed, -1, 1, DType::kFloat32), dtype), computed);
+          };
+          const Tensor q = part({2, time, 8, 64}, 1), k = part({2, 300, 4, 64}, 2), v = part({2, 300, 4, 64}, 3),
+                       starts = Tensor::of(std::vector<int32_t>{230, 17}, {2});
+          return Values{attention(q, k, v, {.causal = true, .window = window, .starts = starts}).to_vector()};
+        };
+        const std::string what = str(time, " tokens in ", dtype, ", window ", window);
+        const Values got = on_stream(gpu_device(), 1, [&] { return work(dtype); });
+        expect_equal_bits(got, on_stream(gpu_device(), 1, [&] { return work(dtype); }), str(what, ", a second time"));
+        expect_close(got, on_stream(Device{}, 1, [&] { return work(DType::kFloat64); }), dtype, {300, 16}, what);
+      }
+}
+
+// A model's passes over a cache: near what one pass over all tokens computes on a CPU.
+TEST(CachedKeys, OfAModelStayWithTheirLayers) {
+  const auto work = [](const std::vector<int64_t>& counts) {
+    const NoGrad no_grad;
+    const TaskSpec task{{64}, 37};
+    Gpt model({.layers = 2, .heads = 2, .width = 128}, task);
+    place_parameters(model, 3);
+    model.eval();
+    KeyValueCache cache(1, 64);
+    Values last;
+    int32_t next = 0;
+    for (const int64_t count : counts) {
+      std::vector<int32_t> tokens;
+      for (int64_t i = 0; i < count; ++i, ++next) tokens.push_back((next * next + 5 * next) % 37);
+      const CachedPass pass(cache, {count});
+      const Tensor y = static_cast<TokenTransformer&>(model)(Tensor::of(tokens, {1, count}), pass.scope());
+      last = {y.slice(1, y.dim(1) - 1, y.dim(1)).to_vector()};  // with a cache the last logits alone
+    }
+    return last;
+  };
+  const Values wanted = on_stream(Device{}, 1, [&] { return work({50}); });
+  expect_close(on_stream(gpu_device(), 1,
+                         [&] {
+                           return work({30, 17, 1, 1, 1});
+                         }),
+               wanted, DType::kFloat32, {512, 64}, "logits");
+}
+
+// TF32 would drop the low bit of these factors; their sums are exact in any order.
 TEST(Products, OfFp32KeepAllBits) {
   const double a = 1 + 0x1p-12;
   const Values got = on_stream(gpu_device(), 1, [&] {

@@ -48,6 +48,10 @@ TEST_P(EachJob, HasOneDigestOnTheGpuWithBf16Sums) {
   });
 }
 
+TEST_P(EachJob, HasOneDigestOnTheGpuWithMomentsInCodes) {
+  one_digest(GetParam(), false, [](Job& job) { job.optimizer = "adamw8bit"; });
+}
+
 // Widths that cuDNN takes: heads of 64, and products with biases.
 Job wide_job() {
   Job job = gpt_job();

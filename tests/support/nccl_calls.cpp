@@ -10,6 +10,15 @@ std::map<std::string, int>& nccl_calls() {
   static std::map<std::string, int> calls;
   return calls;
 }
+std::vector<NcclOperation>& nccl_operations() {
+  static std::vector<NcclOperation> operations;
+  return operations;
+}
+
+namespace {
+ncclResult_t result_of_operations = ncclSuccess;
+}
+void set_nccl_result(int result) { result_of_operations = static_cast<ncclResult_t>(result); }
 
 }  // namespace lockstep::testing
 
@@ -21,6 +30,10 @@ struct FakeComm {
 ncclResult_t noted(const char* call) {
   lockstep::testing::nccl_calls()[call] = lockstep::testing::fake_cuda().current;
   return ncclSuccess;
+}
+ncclResult_t noted(const lockstep::testing::NcclOperation& operation) {
+  lockstep::testing::nccl_operations().push_back(operation);
+  return lockstep::testing::result_of_operations;
 }
 FakeComm* fake(ncclComm_t comm) { return reinterpret_cast<FakeComm*>(comm); }
 ncclComm_t made_on(int gpu) { return reinterpret_cast<ncclComm_t>(new FakeComm{gpu}); }
@@ -51,21 +64,32 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t, void*, size_t, ncclWindow_t* win
   return *window = nullptr, noted("register");
 }
 ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) { return noted("deregister"); }
-ncclResult_t ncclGroupStart() { return ncclSuccess; }
-ncclResult_t ncclGroupEnd() { return ncclSuccess; }
-ncclResult_t ncclAllReduce(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t) {
-  return ncclSuccess;
+ncclResult_t ncclGroupStart() { return noted({.name = "group_start"}); }
+ncclResult_t ncclGroupEnd() { return noted({.name = "group_end"}); }
+ncclResult_t ncclAllReduce(const void* in, void* out, size_t n, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return noted({"all_reduce", in, out, n, type, op, -1, comm, stream});
 }
-ncclResult_t ncclReduce(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t, cudaStream_t) {
-  return ncclSuccess;
+ncclResult_t ncclReduce(const void* in, void* out, size_t n, ncclDataType_t type, ncclRedOp_t op, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
+  return noted({"reduce", in, out, n, type, op, root, comm, stream});
 }
-ncclResult_t ncclReduceScatter(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t) {
-  return ncclSuccess;
+ncclResult_t ncclReduceScatter(const void* in, void* out, size_t n, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
+  return noted({"reduce_scatter", in, out, n, type, op, -1, comm, stream});
 }
-ncclResult_t ncclAllGather(const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t) { return ncclSuccess; }
-ncclResult_t ncclBroadcast(const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) {
-  return ncclSuccess;
+ncclResult_t ncclAllGather(const void* in, void* out, size_t n, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return noted({"all_gather", in, out, n, type, -1, -1, comm, stream});
 }
-ncclResult_t ncclSend(const void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) { return ncclSuccess; }
-ncclResult_t ncclRecv(void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) { return ncclSuccess; }
+ncclResult_t ncclBroadcast(const void* in, void* out, size_t n, ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return noted({"broadcast", in, out, n, type, -1, root, comm, stream});
+}
+ncclResult_t ncclSend(const void* in, size_t n, ncclDataType_t type, int to, ncclComm_t comm, cudaStream_t stream) {
+  return noted({"send", in, nullptr, n, type, -1, to, comm, stream});
+}
+ncclResult_t ncclRecv(void* out, size_t n, ncclDataType_t type, int from, ncclComm_t comm, cudaStream_t stream) {
+  return noted({"receive", nullptr, out, n, type, -1, from, comm, stream});
+}
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/support/cuda_stand_in/cuda_runtime.h"
+#include "tests/support/cuda_stand_in/races.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -62,6 +63,8 @@ class Fiber {
     }
     from.arrive();
   }
+  const void* bottom() const { return bottom_; }
+  size_t size() const { return size_; }
   // Before anything else on a stack that was changed to.
   void arrive() {
 #if defined(__SANITIZE_ADDRESS__)
@@ -121,7 +124,14 @@ unsigned self() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * 
 
 void become(unsigned thread) {
   threadIdx = {thread % blockDim.x, thread / blockDim.x % blockDim.y, thread / (blockDim.x * blockDim.y)};
+  races::begin_thread(thread, current->bottom(), current->size());
 }
+
+// A block's threads begin from the first to the last, or with LOCKSTEP_STAND_IN_ORDER=last_first the other way round.
+const bool last_first = [] {
+  const char* given = std::getenv("LOCKSTEP_STAND_IN_ORDER");
+  return given && std::strcmp(given, "last_first") == 0;
+}();
 
 void leave() {
   Fiber* const mine = current;
@@ -149,6 +159,10 @@ void release(std::vector<unsigned>& waiting) {
   block.ready.insert(block.ready.end(), waiting.begin(), waiting.end());
   waiting.clear();
 }
+void complete(unsigned warp_number, WarpMeeting& m) {
+  races::meet_warp(warp_number, m.meeting.mask & block.warps[warp_number].running);
+  release(m.waiting);
+}
 
 void end_thread() {
   const unsigned me = self();
@@ -156,7 +170,7 @@ void end_thread() {
   Warp& warp = block.warps[me / 32];
   warp.running &= ~(1u << me % 32);
   for (WarpMeeting& m : warp.meetings)
-    if (!m.waiting.empty() && is_complete(warp, m)) release(m.waiting);
+    if (!m.waiting.empty() && is_complete(warp, m)) complete(me / 32, m);
 }
 
 // Threads that have not begun, one after another; and whatever comes after a launch.
@@ -164,7 +178,8 @@ void run_threads() {
   current->arrive();
   for (;;) {
     while (block.started < block.size) {
-      become(block.started++);
+      const unsigned next = block.started++;
+      become(last_first ? block.size - 1 - next : next);
       (*block.body)();
       end_thread();
     }
@@ -190,6 +205,7 @@ void run_block() {
   for (unsigned t = 0; t < block.size; ++t) block.warps[t / 32].running |= 1u << t % 32;
   block.ready.clear();
   block.barrier.clear();
+  races::begin_block(block.size);
   while (failed.empty() && block.ended < block.size) {
     if (block.started < block.size) {
       enter(take_fiber());
@@ -230,7 +246,7 @@ const Meeting& meet(Call call, unsigned mask, uint64_t value) {
   m.meeting.mask |= 1u << me % 32;
   m.meeting.value[me % 32] = value;
   if (is_complete(warp, m)) {
-    release(m.waiting);
+    complete(me / 32, m);
   } else {
     m.waiting.push_back(me);
     wait();
@@ -242,6 +258,7 @@ void meet_block() {
   block.barrier.push_back(self());
   if (block.barrier.size() == block.size) {
     block.barrier.pop_back();
+    races::meet_block();
     release(block.barrier);
   } else {
     wait();
@@ -274,6 +291,7 @@ cudaError_t launch(dim3 grid, dim3 threads, size_t shared_bytes, const std::func
   failed.clear();
   block.body = &body;
   block.size = size;
+  races::begin_launch(lockstep::near_memory, sizeof(lockstep::near_memory));
   std::memset(lockstep::near_memory, 0xFF, sizeof(lockstep::near_memory));
   for (unsigned z = 0; z < grid.z; ++z)
     for (unsigned y = 0; y < grid.y; ++y)
@@ -282,6 +300,7 @@ cudaError_t launch(dim3 grid, dim3 threads, size_t shared_bytes, const std::func
         std::memset(lockstep::near_memory, 0xFF, shared_bytes);  // NaN: nothing is there yet
         run_block();
       }
+  races::end_launch();
   if (failed.empty()) return cudaSuccess;
   // Stacks that wait in the middle of a kernel are of no use to another.
   free_fibers.clear();
@@ -292,7 +311,10 @@ cudaError_t launch(dim3 grid, dim3 threads, size_t shared_bytes, const std::func
 
 }  // namespace cuda_stand_in
 
-const char* cudaGetErrorName(cudaError_t error) { return error == cudaSuccess ? "cudaSuccess" : "cudaError"; }
+const char* cudaGetErrorName(cudaError_t error) {
+  if (error == cudaErrorLaunchFailure) return cuda_stand_in::last_failure.c_str();
+  return error == cudaSuccess ? "cudaSuccess" : "cudaError";
+}
 const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int bytes) {
