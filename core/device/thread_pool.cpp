@@ -64,6 +64,7 @@ int available_cores() {
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
   return std::max(1, CPU_COUNT(&set));
 }
+std::string cores_text(int64_t cores) { return std::to_string(cores) + (cores == 1 ? " core" : " cores"); }
 
 ThreadPool::ThreadPool(int threads) : shares_(static_cast<size_t>(std::max(threads, 1))) {
   flush_denormals();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -18,6 +19,7 @@ void flush_denormals();
 
 // Cores that this process may use (its affinity mask).
 int available_cores();
+std::string cores_text(int64_t cores);  // "1 core", "2 cores"
 
 class ThreadPool final : public Parallel {
  public:

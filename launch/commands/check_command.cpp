@@ -208,11 +208,10 @@ class Checks {
     const int64_t set = settings_->compute.threads, threads = set > 0 ? set : std::max(1, cores / here_);
     const bool crowded = threads * here_ > cores;
     const bool unused = !decision.text.empty() && has_gpu_driver();
-    return {
-        str("CPU: ", count_of_ranks(here_), ", ", threads, threads == 1 ? " thread" : " threads", " each, on ", cores,
-            cores == 1 ? " core" : " cores", crowded ? ": several share one, and are slow; use fewer ranks" : "",
-            unused ? str("; no GPU is used: ", decision.text) : std::string()),
-        crowded || unused};
+    return {str("CPU: ", count_of_ranks(here_), ", ", threads, threads == 1 ? " thread" : " threads", " each, on ",
+                cores_text(cores), crowded ? ": several share one, and are slow; use fewer ranks" : "",
+                unused ? str("; no GPU is used: ", decision.text) : std::string()),
+            crowded || unused};
   }
 
   Finding memory() const {
@@ -244,7 +243,7 @@ class Checks {
   static Finding versions() {
     std::string text = str("lockstep ", kVersion, ", ");
     text += mpi_built() ? mpi_version() : std::string("no MPI");
-    text += str(", HDF5 ", hdf5_version(), ", ", kernels().isa, ", ", available_cores(), " cores");
+    text += str(", HDF5 ", hdf5_version(), ", ", kernels().isa, ", ", cores_text(available_cores()));
     if (DeviceBackend* gpus = find_device_backend()) text += str(", ", gpus->driver(), ", ", gpus->versions());
     return {text};
   }

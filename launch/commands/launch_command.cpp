@@ -109,8 +109,7 @@ JobPlace place_of(const Arguments& a) {
     p.ranks = asked > 0 ? asked : gpus_or_one();
     p.crowded = p.ranks > available_cores();
     if (p.crowded)
-      log_warning(str(p.ranks, " ranks on ", available_cores(), available_cores() == 1 ? " core" : " cores",
-                      ": several share one, and are slow"));
+      log_warning(str(p.ranks, " ranks on ", cores_text(available_cores()), ": several share one, and are slow"));
     return p;
   }
   p.ranks = asked > 0 ? asked : slots;

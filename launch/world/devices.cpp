@@ -176,8 +176,7 @@ void agree_on_masks(Communicator& comm, DType dtype) {
 }
 
 std::string devices_text() {
-  std::string out =
-      str("cpu     ", available_cores(), available_cores() == 1 ? " core" : " cores", ", ", kernels().isa, "\n");
+  std::string out = str("cpu     ", cores_text(available_cores()), ", ", kernels().isa, "\n");
   std::string why;
   DeviceBackend* backend = find_device_backend(&why);
   if (!backend) return out + str("no GPU: ", why, "\n");
