@@ -2,12 +2,12 @@
 // communicator must be made with its GPU, from whatever thread, and an operation with the arguments that its caller
 // means.
 #include <gtest/gtest.h>
-#include <nccl.h>
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "comm/nccl_api.h"
 #include "tests/support/fake_cuda_runtime.h"
@@ -58,101 +58,99 @@ class Queue final : public DeviceQueue {
   void* stream_;
 };
 
-class NcclOperations : public ::testing::Test {
+class NcclExchanges : public ::testing::Test {
  protected:
-  NcclOperations() {
-    testing::reset_fake_cuda();
-    testing::nccl_operations().clear();
-  }
-  ~NcclOperations() override {
-    testing::set_nccl_result(ncclSuccess);
+  // An exchange, and what NCCL should be called with, but for the type, the count, the communicator and the stream.
+  struct Case {
+    const char* name;
+    bool in, out;
+    const char* op;
+    int peer;
+    std::function<void()> run;
+  };
+
+  NcclExchanges() { testing::reset_fake_cuda(); }
+  ~NcclExchanges() override {
+    testing::set_nccl_result("ncclSuccess");
     api_.abort(comm_);
   }
 
-  // The one operation that `call` starts, with what every operation has.
-  testing::NcclOperation only(const std::function<void()>& call) {
-    testing::nccl_operations().clear();
-    call();
-    EXPECT_EQ(testing::nccl_operations().size(), 1u);
-    const testing::NcclOperation out = testing::nccl_operations().at(0);
-    if (out.name.starts_with("group_")) return out;
-    EXPECT_EQ(out.comm, comm_) << out.name;
-    EXPECT_EQ(out.stream, &stream_) << out.name;
-    EXPECT_EQ(out.n, 1'000'003u) << out.name;
-    return out;
+  std::vector<Case> cases() {
+    constexpr DType kType = DType::kFloat32;
+    return {
+        {"all_reduce", true, true, "ncclMax", -1,
+         [&] { api_.all_reduce(comm_, &in_, &out_, kN, kType, ReduceOp::kMax, queue_); }},
+        {"reduce", true, true, "ncclMin", 1,
+         [&] { api_.reduce(comm_, &in_, &out_, kN, kType, ReduceOp::kMin, 1, queue_); }},
+        {"reduce_scatter", true, true, "ncclSum", -1,
+         [&] { api_.reduce_scatter(comm_, &in_, &out_, kN, kType, ReduceOp::kSum, queue_); }},
+        {"all_gather", true, true, "", -1, [&] { api_.all_gather(comm_, &in_, &out_, kN, kType, queue_); }},
+        {"broadcast", true, true, "", 1, [&] { api_.broadcast(comm_, &in_, &out_, kN, kType, 1, queue_); }},
+        {"send", true, false, "", 1, [&] { api_.send(comm_, &in_, kN, kType, 1, queue_); }},
+        {"receive", false, true, "", 0, [&] { api_.receive(comm_, &out_, kN, kType, 0, queue_); }},
+    };
+  }
+  // The one call of NCCL that `run` makes.
+  testing::NcclExchange only(const std::function<void()>& run) {
+    testing::nccl_exchanges().clear();
+    run();
+    EXPECT_EQ(testing::nccl_exchanges().size(), 1u);
+    return testing::nccl_exchanges().at(0);
   }
 
+  static constexpr int64_t kN = 1'000'003;
   NcclApi& api_ = *lockstep_nccl_api();
   const NcclApi::Handle comm_ = api_.connect(api_.new_id(), 0, 2, 1);
   char stream_ = 0, in_ = 0, out_ = 0;
   Queue queue_{&stream_};
-  static constexpr int64_t kN = 1'000'003;
 };
 
-TEST_F(NcclOperations, PassOnWhatTheyAreGiven) {
-  const auto expect = [&](const char* name, bool in, bool out, int op, int peer, const std::function<void()>& call) {
-    const testing::NcclOperation got = only(call);
-    EXPECT_EQ(got.name, name);
-    EXPECT_EQ(got.in, in ? &in_ : nullptr) << name;
-    EXPECT_EQ(got.out, out ? &out_ : nullptr) << name;
-    EXPECT_EQ(got.op, op) << name;
-    EXPECT_EQ(got.peer, peer) << name;
-    EXPECT_EQ(got.type, ncclFloat32) << name;
-  };
-  const DType t = DType::kFloat32;
-  expect("all_reduce", true, true, ncclMax, -1,
-         [&] { api_.all_reduce(comm_, &in_, &out_, kN, t, ReduceOp::kMax, queue_); });
-  expect("reduce", true, true, ncclMin, 1, [&] { api_.reduce(comm_, &in_, &out_, kN, t, ReduceOp::kMin, 1, queue_); });
-  expect("reduce_scatter", true, true, ncclSum, -1,
-         [&] { api_.reduce_scatter(comm_, &in_, &out_, kN, t, ReduceOp::kSum, queue_); });
-  expect("all_gather", true, true, -1, -1, [&] { api_.all_gather(comm_, &in_, &out_, kN, t, queue_); });
-  expect("broadcast", true, true, -1, 1, [&] { api_.broadcast(comm_, &in_, &out_, kN, t, 1, queue_); });
-  expect("send", true, false, -1, 1, [&] { api_.send(comm_, &in_, kN, t, 1, queue_); });
-  expect("receive", false, true, -1, 0, [&] { api_.receive(comm_, &out_, kN, t, 0, queue_); });
+TEST_F(NcclExchanges, PassOnWhatTheyAreGiven) {
+  for (const Case& c : cases()) {
+    const testing::NcclExchange got = only(c.run);
+    EXPECT_EQ(got.name, c.name);
+    EXPECT_EQ(got.in, c.in ? &in_ : nullptr) << c.name;
+    EXPECT_EQ(got.out, c.out ? &out_ : nullptr) << c.name;
+    EXPECT_EQ(got.n, size_t{kN}) << c.name;
+    EXPECT_EQ(got.type, "ncclFloat32") << c.name;
+    EXPECT_EQ(got.op, c.op) << c.name;
+    EXPECT_EQ(got.peer, c.peer) << c.name;
+    EXPECT_EQ(got.comm, comm_) << c.name;
+    EXPECT_EQ(got.stream, &stream_) << c.name;
+  }
   EXPECT_EQ(only([&] { api_.group_start(); }).name, "group_start");
   EXPECT_EQ(only([&] { api_.group_end(); }).name, "group_end");
 }
 
-TEST_F(NcclOperations, HaveNcclsTypesAndOperations) {
-  const std::map<DType, int> types{{DType::kFloat32, ncclFloat32},   {DType::kFloat64, ncclFloat64},
-                                   {DType::kBFloat16, ncclBfloat16}, {DType::kFloat16, ncclFloat16},
-                                   {DType::kInt64, ncclInt64},       {DType::kInt32, ncclInt32},
-                                   {DType::kUInt8, ncclUint8}};
-  for (const auto& [ours, theirs] : types) {
-    const DType t = ours;
-    EXPECT_EQ(only([&] { api_.all_gather(comm_, &in_, &out_, kN, t, queue_); }).type, theirs) << to_text(ours);
-  }
+TEST_F(NcclExchanges, HaveNcclsTypesAndOperations) {
+  for (const auto& [ours, theirs] : {std::pair{DType::kFloat32, "ncclFloat32"},
+                                     {DType::kFloat64, "ncclFloat64"},
+                                     {DType::kBFloat16, "ncclBfloat16"},
+                                     {DType::kFloat16, "ncclFloat16"},
+                                     {DType::kInt64, "ncclInt64"},
+                                     {DType::kInt32, "ncclInt32"},
+                                     {DType::kUInt8, "ncclUint8"}})
+    EXPECT_EQ(only([&, t = ours] { api_.all_gather(comm_, &in_, &out_, kN, t, queue_); }).type, theirs);
   for (const auto& [ours, theirs] :
-       {std::pair{ReduceOp::kSum, ncclSum}, {ReduceOp::kMax, ncclMax}, {ReduceOp::kMin, ncclMin}}) {
-    const ReduceOp op = ours;
-    EXPECT_EQ(only([&] { api_.all_reduce(comm_, &in_, &out_, kN, DType::kInt64, op, queue_); }).op, theirs);
-  }
+       {std::pair{ReduceOp::kSum, "ncclSum"}, {ReduceOp::kMax, "ncclMax"}, {ReduceOp::kMin, "ncclMin"}})
+    EXPECT_EQ(only([&, op = ours] { api_.all_reduce(comm_, &in_, &out_, kN, DType::kInt64, op, queue_); }).op, theirs);
   for (const DType coded : {DType::kNf4, DType::kInt8})
     EXPECT_THROW(api_.all_gather(comm_, &in_, &out_, kN, coded, queue_), Error) << to_text(coded);
 }
 
-TEST_F(NcclOperations, ThatFailSayWhoseFaultItIs) {
-  for (const auto& [result, code] : {std::pair{ncclRemoteError, ExitCode::kRankLost},
-                                     {ncclSystemError, ExitCode::kRankLost},
-                                     {ncclUnhandledCudaError, ExitCode::kDevice},
-                                     {ncclInvalidArgument, ExitCode::kInternal},
-                                     {ncclInvalidUsage, ExitCode::kInternal}}) {
+TEST_F(NcclExchanges, ThatFailSayWhoseFaultItIs) {
+  for (const auto& [result, code] : {std::pair{"ncclRemoteError", ExitCode::kRankLost},
+                                     {"ncclSystemError", ExitCode::kRankLost},
+                                     {"ncclUnhandledCudaError", ExitCode::kDevice},
+                                     {"ncclInvalidArgument", ExitCode::kInternal},
+                                     {"ncclInvalidUsage", ExitCode::kInternal}}) {
     testing::set_nccl_result(result);
-    const std::map<std::string, std::function<void()>> calls{
-        {"all_reduce", [&] { api_.all_reduce(comm_, &in_, &out_, kN, DType::kFloat32, ReduceOp::kSum, queue_); }},
-        {"reduce", [&] { api_.reduce(comm_, &in_, &out_, kN, DType::kFloat32, ReduceOp::kSum, 0, queue_); }},
-        {"reduce_scatter",
-         [&] { api_.reduce_scatter(comm_, &in_, &out_, kN, DType::kFloat32, ReduceOp::kSum, queue_); }},
-        {"all_gather", [&] { api_.all_gather(comm_, &in_, &out_, kN, DType::kFloat32, queue_); }},
-        {"broadcast", [&] { api_.broadcast(comm_, &in_, &out_, kN, DType::kFloat32, 0, queue_); }},
-        {"send", [&] { api_.send(comm_, &in_, kN, DType::kFloat32, 1, queue_); }},
-        {"receive", [&] { api_.receive(comm_, &out_, kN, DType::kFloat32, 1, queue_); }}};
-    for (const auto& [name, call] : calls) try {
-        call();
-        ADD_FAILURE() << name << " went through";
+    for (const Case& c : cases()) try {
+        c.run();
+        ADD_FAILURE() << c.name << " went through";
       } catch (const Error& e) {
-        EXPECT_EQ(e.code(), code) << name;
-        EXPECT_NE(std::string(e.what()).find("NCCL: " + name + ": an error"), std::string::npos) << e.what();
+        EXPECT_EQ(e.code(), code) << c.name;
+        EXPECT_NE(std::string(e.what()).find(str("NCCL: ", c.name, ": an error")), std::string::npos) << e.what();
       }
   }
 }

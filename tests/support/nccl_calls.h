@@ -12,18 +12,20 @@ namespace lockstep::testing {
 // "finalize", "destroy", "abort".
 std::map<std::string, int>& nccl_calls();
 
-// A collective operation, and what its caller passed, as NCCL numbers types, operations and results.
-struct NcclOperation {
+// An exchange among ranks, and what its caller passed. `type` and `op` are NCCL's names for them, such as "ncclFloat32"
+// and "ncclSum", or empty; `peer` is the root or the other rank, or -1.
+struct NcclExchange {
   std::string name;
   const void* in = nullptr;
   void* out = nullptr;
   size_t n = 0;
-  int type = -1, op = -1, peer = -1;
+  std::string type = {}, op = {};
+  int peer = -1;
   const void* comm = nullptr;
   const void* stream = nullptr;
 };
-std::vector<NcclOperation>& nccl_operations();
-// What operations return from now on: ncclSuccess at first.
-void set_nccl_result(int result);
+std::vector<NcclExchange>& nccl_exchanges();
+// What exchanges return from now on, by NCCL's name: "ncclSuccess" at first.
+void set_nccl_result(const std::string& name);
 
 }  // namespace lockstep::testing
