@@ -330,16 +330,23 @@ TEST(CudaRows, RotaryHasTheBitsOfTheCpu) {
         });
 }
 
+// What each row's random numbers are a function of: 4 rows of each of three samples.
+RowArgs random_rows(int64_t cols) {
+  RowArgs a;
+  a.rows = 12, a.cols = cols, a.rows_per_sample = 4;
+  a.seed = 1, a.step = 2, a.site = 3;
+  return a;
+}
+const std::vector<int64_t> kSamples{5, 6, 9};
+
 TEST(CudaRows, Dropout) {
   for (DType dtype : kFloats)
     for (int64_t cols : {3, 8, 90, 1100})
       expect_equal([&, dtype](const KernelTable& table, Parallel& where) {
-        const int64_t rows = 12;
-        const Tensor x = random_tensor({rows, cols}, 1, -1, 1, dtype), y = Tensor::empty({rows, cols}, dtype);
-        const Tensor samples = Tensor::of(std::vector<int64_t>{5, 6, 9}, {3});
-        RowArgs a;
-        a.rows = rows, a.cols = cols, a.drop_probability = 0.3, a.rows_per_sample = 4;
-        a.seed = 1, a.step = 2, a.site = 3;
+        RowArgs a = random_rows(cols);
+        const Tensor x = random_tensor({a.rows, cols}, 1, -1, 1, dtype), y = Tensor::empty({a.rows, cols}, dtype),
+                     samples = Tensor::of(kSamples, {3});
+        a.drop_probability = 0.3;
         a[DropoutRows::kX] = raw::rows_of(x, cols);
         a[DropoutRows::kSamples] = raw::same_row(samples);
         a[DropoutRows::kY] = raw::write_rows(y, cols);
@@ -353,12 +360,8 @@ TEST(CudaRows, RandomNumbers) {
     for (int64_t cols : {1, 3, 8, 90, 1100})
       for (RowOp op : {RowOp::kRandn, RowOp::kUniform})
         expect_equal([&, dtype](const KernelTable& table, Parallel& where) {
-          const int64_t rows = 12;
-          const Tensor y = Tensor::empty({rows, cols}, dtype);
-          const Tensor samples = Tensor::of(std::vector<int64_t>{5, 6, 9}, {3});
-          RowArgs a;
-          a.rows = rows, a.cols = cols, a.rows_per_sample = 4;
-          a.seed = 1, a.step = 2, a.site = 3;
+          RowArgs a = random_rows(cols);
+          const Tensor y = Tensor::empty({a.rows, cols}, dtype), samples = Tensor::of(kSamples, {3});
           a[RandomRows::kSamples] = raw::same_row(samples);
           a[RandomRows::kY] = raw::write_rows(y, cols);
           table.row(where, op, a);

@@ -174,13 +174,13 @@ TEST(CudaWeightCodes, DecodeToTheBitsOfTheCpu) {
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
       for (int64_t n : {1, 63, 64, 65, 20'020}) {
         SCOPED_TRACE(str(n, " of ", coding, " to ", dtype));
-        const int64_t blocks = ceil_div(n, int64_t(64)), width = coding == DType::kNf4 ? 32 : 64;
-        std::vector<uint8_t> codes;
+        const int64_t blocks = ceil_div(n, kCodedBlock), width = bytes_of_block(coding);
+        std::vector<uint8_t> codes(static_cast<size_t>(blocks * width));
         for (int64_t b = 0; b < blocks; ++b) {
-          for (int64_t i = 0; i < width; ++i) codes.push_back(static_cast<uint8_t>((b * width + i) * 37 + b));
+          uint8_t* block = codes.data() + b * width;
+          for (int64_t i = 0; i < width; ++i) block[i] = static_cast<uint8_t>((b * width + i) * 37 + b);
           const float scale = b % 5 == 4 ? 0.0f : 0.013f * static_cast<float>(b + 1);
-          const auto* bytes = reinterpret_cast<const uint8_t*>(&scale);
-          codes.insert(codes.end(), bytes, bytes + sizeof scale);
+          std::memcpy(block + width - sizeof scale, &scale, sizeof scale);
         }
         expect_equal([&](const KernelTable& table, Parallel& where) {
           const Tensor values = raw::cast(Tensor::full({n + 3}, 7), dtype);  // 3 behind them stay

@@ -52,7 +52,7 @@ succeeds() { # what command...
 refuses() {
   run "${@:4}"
   local errors
-  errors=$(grep -v '^ *$' err | grep -vcE '^(rank 0: )?(warning: |training |train |resumed |import |write |check |removed )' || true)
+  errors=$(grep -v '^ *$' err | grep -vcE '^(rank 0: )?(warning: |training |train |resumed |import |write |check |removed /dev/shm/[^ ]*, left by a process that was killed$)' || true)
   if [ "$code" -ne "$2" ] || [ "$errors" -ne 1 ] || ! grep -qE -- "^error: $3" err; then
     problem "$1: exit $2 was due, and one line like: error: $3" && show
   fi

@@ -70,21 +70,29 @@ struct Cached {
 };
 std::array<Cached, 256> cache;
 
+// Where the executable lies in memory.
+const dl_phdr_info& executable() {
+  static const dl_phdr_info found = [] {
+    dl_phdr_info out{};
+    const auto take = [](dl_phdr_info* info, size_t, void* to) {
+      *static_cast<dl_phdr_info*>(to) = *info;
+      return 1;  // the executable is the first
+    };
+    dl_iterate_phdr(take, &out);
+    return out;
+  }();
+  return found;
+}
+
 // The executable's thread-local variables, as the calling thread has them: those of kernels are their shared memory.
 Range shared_memory() {
-  Range out;
-  const auto find = [](dl_phdr_info* info, size_t, void* data) {
-    for (int i = 0; i < info->dlpi_phnum; ++i) {
-      const auto& segment = info->dlpi_phdr[i];
-      if (segment.p_type != PT_TLS) continue;
-      auto& range = *static_cast<Range*>(data);
-      range.end = reinterpret_cast<uintptr_t>(__builtin_thread_pointer());
-      range.begin = (range.end - segment.p_memsz) / segment.p_align * segment.p_align;
-    }
-    return 1;  // the executable is the first
-  };
-  dl_iterate_phdr(find, &out);
-  return out;
+  const dl_phdr_info& program = executable();
+  for (int i = 0; i < program.dlpi_phnum; ++i) {
+    const auto& segment = program.dlpi_phdr[i];
+    const auto end = reinterpret_cast<uintptr_t>(__builtin_thread_pointer());
+    if (segment.p_type == PT_TLS) return {(end - segment.p_memsz) / segment.p_align * segment.p_align, end};
+  }
+  return {};
 }
 
 Page& page_of(uintptr_t address) {
@@ -109,16 +117,11 @@ bool comes_before_self(const Access& other) {
 std::string text_of(const Access& a) {
   return "thread " + std::to_string(a.thread) + " of block " + std::to_string(a.block);
 }
-// For addr2line.
+// The source line of a call, by a command that prints it.
 std::string line_of(const void* caller) {
-  uintptr_t base = 0;
-  const auto find = [](dl_phdr_info* info, size_t, void* to) {
-    *static_cast<uintptr_t*>(to) = info->dlpi_addr;
-    return 1;
-  };
-  dl_iterate_phdr(find, &base);
   char text[64];
-  std::snprintf(text, sizeof text, "addr2line -Cife PROGRAM %#zx", reinterpret_cast<uintptr_t>(caller) - base - 1);
+  std::snprintf(text, sizeof text, "addr2line -Cife PROGRAM %#zx",
+                reinterpret_cast<uintptr_t>(caller) - executable().dlpi_addr - 1);
   return text;
 }
 
@@ -213,41 +216,28 @@ void end_launch() { watching = false; }
 }  // namespace cuda_stand_in::races
 
 // What GCC calls in code that is compiled with -fsanitize=thread.
-#define LOCKSTEP_TOUCH(name, size, writes)                      \
-  void __tsan_##name(void* memory);                             \
-  void __tsan_##name(void* memory) {                            \
+#define LOCKSTEP_TOUCH(name, writes, size, ...)                 \
+  void __tsan_##name(void* memory __VA_OPT__(, ) __VA_ARGS__);  \
+  void __tsan_##name(void* memory __VA_OPT__(, ) __VA_ARGS__) { \
     using namespace cuda_stand_in::races;                       \
     if (watching) [[unlikely]]                                  \
       touch(memory, size, writes, __builtin_return_address(0)); \
   }
 #define LOCKSTEP_TOUCHES(size)                      \
-  LOCKSTEP_TOUCH(read##size, size, false)           \
-  LOCKSTEP_TOUCH(write##size, size, true)           \
-  LOCKSTEP_TOUCH(unaligned_read##size, size, false) \
-  LOCKSTEP_TOUCH(unaligned_write##size, size, true)
-#define LOCKSTEP_TOUCH_RANGE(name, writes)                      \
-  void __tsan_##name(void* memory, size_t size);                \
-  void __tsan_##name(void* memory, size_t size) {               \
-    using namespace cuda_stand_in::races;                       \
-    if (watching) [[unlikely]]                                  \
-      touch(memory, size, writes, __builtin_return_address(0)); \
-  }
+  LOCKSTEP_TOUCH(read##size, false, size)           \
+  LOCKSTEP_TOUCH(write##size, true, size)           \
+  LOCKSTEP_TOUCH(unaligned_read##size, false, size) \
+  LOCKSTEP_TOUCH(unaligned_write##size, true, size)
 extern "C" {
 LOCKSTEP_TOUCHES(1)
 LOCKSTEP_TOUCHES(2)
 LOCKSTEP_TOUCHES(4)
 LOCKSTEP_TOUCHES(8)
 LOCKSTEP_TOUCHES(16)
-LOCKSTEP_TOUCH_RANGE(read_range, false)
-LOCKSTEP_TOUCH_RANGE(write_range, true)
+LOCKSTEP_TOUCH(read_range, false, size, size_t size)
+LOCKSTEP_TOUCH(write_range, true, size, size_t size)
 void __tsan_init();
 void __tsan_init() {}
-void __tsan_vptr_update(void**, void*);
-void __tsan_vptr_update(void**, void*) {}
-void __tsan_vptr_read(void**);
-void __tsan_vptr_read(void**) {}
-void __tsan_func_entry(void*);
-void __tsan_func_entry(void*) {}
-void __tsan_func_exit();
-void __tsan_func_exit() {}
+void __tsan_vptr_update(void** place, void* table);
+void __tsan_vptr_update(void**, void*) {}  // of objects of the host
 }
