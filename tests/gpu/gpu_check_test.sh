@@ -45,6 +45,16 @@ all_is_ok() { # WHERE
   expect "$1: the benchmark's table" grep -qE '^\| tiny-2 \| [0-9.]+ \|' "$work/report.txt"
 }
 
+# What no part runs would never be tried on a card.
+listed() { # FILTER
+  LOCKSTEP_TEST_FAKE_GPU=1 "$build/bin/gpu_tests" --gtest_list_tests --gtest_filter="$1" | sed 's/ *#.*//' |
+    awk '/^[^ ].*\.$/ { suite = $0 } /^  / { print suite $1 }'
+}
+sed -n "s/^part_[a-z]*() { tests '\([^']*\)'.*/\1/p" "$repository/scripts/gpu_check" | while read -r filter; do listed "$filter"; done |
+  sort -u >"$work/of_parts"
+listed '*' | sort >"$work/all"
+if ! diff "$work/all" "$work/of_parts"; then echo "FAILED: a test is in no part of scripts/gpu_check" && failed=1; fi
+
 # Parts that differ on the CPU; all of them where every case is taken.
 if ! "$build/bin/lockstep" devices --json | grep -q '"device":"cuda:0"'; then
   if [ "${LOCKSTEP_TEST_THOROUGH:-}" = 1 ]; then
@@ -107,7 +117,7 @@ planted() { # FAULT 'REGEXP in the last lines' [environment...]
   expect "$1: in few characters" test "$(wc -c <"$work/said")" -lt 12000
 }
 planted "no nccl" 'cannot use NCCL: '
-planted "old nccl" 'NCCL 2[.]18[.]3 was found, but this lockstep needs 2[.]27[.]0'
+planted "old nccl" 'NCCL 2[.]18[.]3 was found, but this lockstep needs 2[.]27[.]3'
 planted "hang Kernels.GiveTheCpusInitialValues" 'it was in: \[ RUN      \] Kernels[.]GiveTheCpusInitialValues' LOCKSTEP_GPU_CHECK_SECONDS="500 device=10"
 planted "sticky Kernels.GiveTheCpusInitialValues" 'Kernels[.]GiveTheCpusInitialValues.*'
 expect "a sticky fault: the others run again" grep -qE '^after Kernels.GiveTheCpusInitialValues nothing passed: [0-9]+ tests run again' "$work/out/device.log"
