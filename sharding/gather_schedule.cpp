@@ -19,6 +19,7 @@ GatherSchedule::GatherSchedule(const Mesh& mesh, const DataParallelOptions& o, B
       root_(std::move(root)),
       blocks_(std::move(blocks)),
       streams_(streams_parameters(o, mesh.shard().size)),
+      has_phases_(!o.apart.empty()),
       limit_(o.gathered_limit_mb * 1e6),
       log_(log),
       reductions_(reductions) {
@@ -139,6 +140,8 @@ void GatherSchedule::end_round(bool trained) {
     start(Pass::kBackward);
     finish_pass(true);
   }
+  // The number of passes does not depend on the data.
+  if (trained) reductions_.blocks_pass_once(!has_phases_ && forwards_ == 1);
   if (announce_) tell(Pass::kEnd);
   announce_ = false;
 }

@@ -57,7 +57,7 @@ class GatherSchedule {
   const Mesh& mesh_;
   Block root_;
   std::vector<Block> blocks_;  // in the order of use
-  bool streams_, reshard_;
+  bool streams_, has_phases_, reshard_;
   double limit_;  // bytes
   bool announce_ = false, following_ = false;
   Pass pass_ = Pass::kNone;

@@ -62,8 +62,7 @@ GradientBucket::GradientBucket(const ParameterBucket& parameters, const Mesh& me
       mode_(o.reduce),
       in_place_(mode_ == ReduceMode::kExact && reads_in_place(mesh.first())),
       in_stages_(mode_ == ReduceMode::kExact && mesh.machines().machines > 1),
-      gives_back_(keeps_leaves_ && mode_ == ReduceMode::kExact && mesh.data().size > 1 &&
-                  mesh.data().comm().backend() == "nccl") {
+      gives_back_(mode_ == ReduceMode::kExact && mesh.data().size > 1 && mesh.data().comm().backend() == "nccl") {
   for (size_t i = 0; i < parameters.members().size(); ++i) {
     AutogradRecord& record = *parameters.members()[i].parameter->value.record();
     record.before_grad = [this] { allocate_leaf(); };
@@ -655,6 +654,14 @@ void GradientBucket::give_back(Stream& merging) {
   const WithStream with(merging);
   for (const Tensor& t : used_) t.storage()->release();
   used_.clear();
+}
+
+void GradientBucket::free_in_order(Stream& merging) {
+  give_back(merging);
+  if (keeps_leaves_) return;
+  current_stream().wait(std::exchange(reduced_, {}));
+  for (const Tensor& t : in_flight_) t.storage()->release();
+  in_flight_.clear();
 }
 
 bool GradientBucket::finish_reduce(std::optional<Seconds> patience) {

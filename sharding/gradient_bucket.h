@@ -60,8 +60,11 @@ class GradientBucket {
   void end_apart();
   // Launches the round's exchange; merging goes on in the order of `merging`. Collective.
   void reduce(const ReduceRound& round, Stream& merging);
-  // In the order of `merging`, that of reduce(): gives back what its exchange used, where GPUs keep their leaves.
+  // In the order of `merging`, that of reduce(): gives back what its exchange used, where ranks have a GPU each.
   void give_back(Stream& merging);
+  // The current stream waits until reduce() is done; then, in its order, leaves that do not stay are freed, and the
+  // rest of what the exchange used.
+  void free_in_order(Stream& merging);
   // Blocks the host until reduce() is done, and what it gathers is there, and gives back what it used meanwhile. False
   // where `patience` ends first.
   bool finish_reduce(std::optional<Seconds> patience = {});
@@ -116,8 +119,7 @@ class GradientBucket {
   ReduceMode mode_;
   bool in_place_;   // the ranks of the first exchange read each other's leaves where they lie
   bool in_stages_;  // or they are a grid of machines
-  // Leaves stay, and memory is freed in the order of streams: what an exchange uses is given back before the host knows
-  // that it is done.
+  // Memory is freed in the order of streams: what an exchange uses is given back before the host knows that it is done.
   bool gives_back_;
 
   int64_t micro_count_ = 0, micro_ = 0, watched_ = -1;

@@ -27,8 +27,7 @@ ReduceSchedule::ReduceSchedule(const Mesh& mesh, const DataParallelOptions& opti
   // where they go through several stages, one for each bucket that is on its way.
   if (const Axis& data = mesh.data(); data.size > 1) {
     const bool nccl = data.comm().backend() == "nccl";
-    const bool gives_back = nccl && micro_schedule_ == MicroSchedule::kLocal;
-    for (int i = 0; i < (gives_back || mesh.machines().machines > 1 ? kBesideEachOther : 1); ++i)
+    for (int i = 0; i < (nccl || mesh.machines().machines > 1 ? kBesideEachOther : 1); ++i)
       merging_.push_back(
           std::make_unique<Stream>(current_device(), nccl ? Stream::Mode::kQueue : Stream::Mode::kThread));
   }
@@ -125,16 +124,32 @@ void ReduceSchedule::start(size_t bucket) {
   GradientBucket& b = *buckets_[bucket];
   const ParameterBucket& p = b.parameters();
   in_flight_.push_back({bucket, log_.started(Transfer::Kind::kReduce, p.name(), p.layout().total() * 4)});
-  if (merging_.empty()) return b.reduce(round(), current_stream());
-  const size_t stream = bucket % merging_.size();
-  if (bucket >= merging_.size()) buckets_[bucket - merging_.size()]->give_back(*merging_[stream]);
-  b.reduce(round(), *merging_[stream]);
+  const size_t beside = std::max<size_t>(1, merging_.size());
+  if (bucket >= beside) buckets_[bucket - beside]->give_back(merging_of(bucket));
+  b.reduce(round(), merging_of(bucket));
+}
+
+// Whether a GPU's queue waits for exchanges, and the host for none. A rank that has left a block has started the
+// block's exchange, for which it needs no parameters of blocks behind. So where parameters are gathered block by block,
+// a queue that waits for an exchange holds up no gather that this exchange depends on; but only if no rank passes a
+// block again, in which case a rank that did not use the block starts the exchange after its last pass.
+bool ReduceSchedule::waits_in_order() const {
+  return merging_of(0).mode() == Stream::Mode::kQueue &&
+         (blocks_pass_once_ || !streams_parameters(options_, mesh_.shard().size));
 }
 
 void ReduceSchedule::leaf_needs_memory() {
   const bool streams = streams_parameters(options_, mesh_.shard().size);
   while (in_flight_.size() >= kInFlight)
-    if (!finish_oldest(streams ? std::optional(kPatience) : std::nullopt)) return;
+    if (waits_in_order()) free_oldest();
+    else if (!finish_oldest(streams ? std::optional(kPatience) : std::nullopt)) return;
+}
+
+void ReduceSchedule::free_oldest() {
+  const Reduction r = in_flight_.front();
+  in_flight_.pop_front();
+  buckets_[r.bucket]->free_in_order(merging_of(r.bucket));
+  log_.ready(r.transfer, log_.since_begin());
 }
 
 void ReduceSchedule::block_left(size_t block) {
@@ -171,22 +186,20 @@ bool ReduceSchedule::finish_oldest(std::optional<Seconds> patience) {
   const Reduction r = in_flight_.front();
   const double needed = log_.since_begin();
   if (!buckets_[r.bucket]->finish_reduce(patience)) return false;
+  buckets_[r.bucket]->give_back(merging_of(r.bucket));
   in_flight_.pop_front();
   log_.ready(r.transfer, needed);
   return true;
 }
 
-// Where leaves stay, a GPU's queue waits for the exchanges, not the host, and memory is given back in its order; on
-// CPUs what the exchanges use stays until the next step begins. From level gradients on memory is given back as they
-// end.
+// A GPU's queue waits for the exchanges, not the host, and memory is given back in its order: by now this rank has
+// enqueued all that another may wait for. On CPUs what the exchanges use stays until the next step begins where leaves
+// stay; from level gradients on memory is given back as they end.
 void ReduceSchedule::finish() {
-  for (size_t i = 0; i < buckets_.size() && !merging_.empty(); ++i)
-    buckets_[i]->give_back(*merging_[i % merging_.size()]);
-  const Stream& merging = merging_.empty() ? current_stream() : *merging_.front();
-  const bool queued = merging.mode() == Stream::Mode::kQueue && micro_schedule_ == MicroSchedule::kLocal;
-  for (; queued && !in_flight_.empty(); in_flight_.pop_front())
-    log_.ready(in_flight_.front().transfer, log_.since_begin());
-  while (!in_flight_.empty()) finish_oldest();
+  while (!in_flight_.empty())
+    if (merging_of(0).mode() == Stream::Mode::kQueue) free_oldest();
+    else finish_oldest();
+  for (size_t i = 0; i < buckets_.size(); ++i) buckets_[i]->give_back(merging_of(i));
   // A stream that no bucket has used is no part of a graph that is being recorded.
   for (size_t i = 0; i < std::min(merging_.size(), buckets_.size()); ++i) current_stream().wait(merging_[i]->record());
   for (auto& b : buckets_) b->wait_gathered();

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/device/context.h"
 #include "sharding/gradient_bucket.h"
 #include "sharding/transfer_log.h"
 
@@ -56,6 +57,8 @@ class ReduceSchedule {
   // Told by the gather schedule, at level parameters: the round's last backward pass has left the block (where this
   // rank follows, any backward pass): what it did not use gets no gradient any more.
   void block_left(size_t block);
+  // Told by the gather schedule, at level parameters: each micro-batch goes through the blocks once in each direction.
+  void blocks_pass_once(bool once) { blocks_pass_once_ = once; }
   // Told by the buckets: a leaf is about to take memory; all gradients of a micro-batch are in.
   void leaf_needs_memory();
   void bucket_complete(size_t index);
@@ -74,6 +77,11 @@ class ReduceSchedule {
   void begin_round();
   void start(size_t bucket);
   void start_through(size_t bucket);
+  Stream& merging_of(size_t bucket) const {
+    return merging_.empty() ? current_stream() : *merging_[bucket % merging_.size()];
+  }
+  bool waits_in_order() const;
+  void free_oldest();
   bool finish_oldest(std::optional<Seconds> patience = {});
 
   const Mesh& mesh_;
@@ -90,7 +98,7 @@ class ReduceSchedule {
   size_t round_ = 0;
   std::vector<bool> complete_;  // by bucket, in this round
   size_t next_start_ = 0;
-  bool following_ = false;
+  bool following_ = false, blocks_pass_once_ = false;
   std::deque<Reduction> in_flight_;
   int unused_ = 0;
 };
