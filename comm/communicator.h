@@ -111,8 +111,11 @@ class Communicator {
   // A new, independent communicator of the ranks that pass the same color, ordered by (key, rank); null for color < 0.
   // Collective.
   virtual std::unique_ptr<Communicator> split(int color, int key, std::string_view label) = 0;
-  // The same for the ranks of one line of a grid, of which `rank / stride % extent` is the place; stride * extent
-  // divides size(). Collective.
+  // A new, independent communicator of the same ranks for tensors in host memory: it takes nothing of a GPU.
+  // Collective.
+  virtual std::unique_ptr<Communicator> copy_for_host(std::string_view label) { return split(0, rank(), label); }
+  // The same as split() for the ranks of one line of a grid, of which `rank / stride % extent` is the place; stride *
+  // extent divides size(). Collective.
   virtual std::unique_ptr<Communicator> split_axis(int stride, int extent, std::string_view label);
   // Payload that this rank has sent so far through this communicator and those split from it, in bytes as wire_bytes
   // counts them (comm/call.h).

@@ -73,6 +73,10 @@ class NcclComm final : public Communicator {
     return nullptr;
   }
 
+  std::unique_ptr<Communicator> copy_for_host(std::string_view label) override {
+    return host_->copy_for_host(with_history(label));
+  }
+
   Tensor registered(int64_t elements, DType dtype) override {
     const int64_t before = host_->bytes_sent(), bytes = elements * size_of(dtype);
     std::shared_ptr<void> memory;

@@ -41,10 +41,7 @@ void copy_lines(const std::string& from, const std::string& to) {
 }  // namespace
 
 CheckpointMirror::CheckpointMirror(Communicator& comm, MirrorOptions options)
-    : comm_(comm.split(0, comm.rank(), "mirror")),
-      options_(std::move(options)),
-      pace_(options_.bytes_per_s),
-      thread_([this] {
+    : comm_(comm.copy_for_host("mirror")), options_(std::move(options)), pace_(options_.bytes_per_s), thread_([this] {
         trace_owner.rank = comm_->rank();
         work();
       }) {}

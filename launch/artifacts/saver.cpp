@@ -44,7 +44,7 @@ struct FileOfRank {
 }  // namespace
 
 Saver::Saver(Communicator& comm, std::string checkpoints, SaverOptions options)
-    : comm_(comm.split(0, comm.rank(), "checkpoint")),
+    : comm_(comm.copy_for_host("checkpoint")),
       checkpoints_(std::move(checkpoints)),
       options_(std::move(options)),
       memory_(current_device().type == DeviceType::kCuda ? host_memory_of(current_device()) : Device{}),

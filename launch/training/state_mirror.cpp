@@ -28,7 +28,7 @@ std::vector<int> StateMirror::keepers(const std::vector<int>& machine_of) {
 }
 
 StateMirror::StateMirror(Communicator& comm, std::vector<int> keeper_of, StateMemory& own, std::vector<Guest> guests)
-    : comm_(comm.split(0, comm.rank(), kCopyLabel)),
+    : comm_(comm.copy_for_host(kCopyLabel)),
       keeper_of_(std::move(keeper_of)),
       own_(own),
       guests_(std::move(guests)),

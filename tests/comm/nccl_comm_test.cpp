@@ -54,6 +54,24 @@ TEST(NcclComm, TheHostWaitsForNothing) {
   });
 }
 
+// What only texts and host memory travel by needs no memory and no queue of a GPU.
+TEST(NcclComm, ACopyForHostMemoryIsNoneOfNccl) {
+  run_nccl_ranks(3, [&](Communicator& comm) {
+    comm.barrier("all are here");
+    const int64_t before = fake_nccl_connected() + fake_nccl_shared();
+    comm.barrier("all have looked");
+    const auto copy = comm.copy_for_host("state");
+    EXPECT_EQ(copy->rank(), comm.rank());
+    EXPECT_EQ(copy->size(), 3);
+    EXPECT_EQ(copy->machines(), comm.machines());
+    EXPECT_EQ(all_gather_values(*copy, 10 + comm.rank(), "values"), (std::vector<int64_t>{10, 11, 12}));
+    EXPECT_EQ(fake_nccl_connected() + fake_nccl_shared(), before);
+    comm.barrier("all have looked again");
+    comm.abort(Error(ExitCode::kRankLost, "planted"));
+    EXPECT_TRUE(copy->failure().has_value()) << "it ends with what it is a copy of";
+  });
+}
+
 TEST(NcclComm, AGraphHoldsCollectives) {
   run_nccl_ranks(3, [](Communicator& comm) {
     const auto me = static_cast<size_t>(comm.rank());

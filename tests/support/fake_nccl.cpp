@@ -133,7 +133,7 @@ void carry_out(const std::vector<const Operation*>& all) {
   }
 }
 
-std::atomic<int64_t> direct{0}, shared{0}, version_calls{0};
+std::atomic<int64_t> direct{0}, connected{0}, shared{0}, version_calls{0};
 
 // On every rank the same place of the same window, or on none; what is a rank's own part lies where it likes.
 void check_windows(const Group& group, const std::vector<const Operation*>& all) {
@@ -241,6 +241,7 @@ class FakeNccl final : public NcclApi {
     ++group->connected;
     group->changed.notify_all();
     group->changed.wait(lock, [&] { return group->connected == size; });
+    ++connected;
     return new std::shared_ptr<Rank>(new Rank{group, rank, gpu});
   }
   Handle split(Handle comm, int color, int key) override {
@@ -430,6 +431,7 @@ NcclApi& fake_nccl(const FakeNcclFaults& faults) {
 std::vector<std::string> fake_nccl_misuse() { return instance().misuse(); }
 int64_t fake_nccl_direct() { return direct; }
 int64_t fake_nccl_version_calls() { return version_calls; }
+int64_t fake_nccl_connected() { return connected; }
 int64_t fake_nccl_shared() { return shared; }
 
 }  // namespace lockstep::testing

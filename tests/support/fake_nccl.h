@@ -29,6 +29,7 @@ NcclApi& fake_nccl(const FakeNcclFaults& faults = {});
 std::vector<std::string> fake_nccl_misuse();
 int64_t fake_nccl_direct();
 int64_t fake_nccl_version_calls();  // how often a rank asked for the version
+int64_t fake_nccl_connected();      // communicators that were made of an id, by rank
 int64_t fake_nccl_shared();         // communicators that were split from others, by rank
 
 }  // namespace lockstep::testing
