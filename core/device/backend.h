@@ -7,11 +7,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
-#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/device/device.h"
 #include "core/device/memory_use.h"
+#include "core/kernels/masked_attention.h"
 #include "core/kernels/parallel.h"
 
 namespace lockstep {
@@ -92,13 +93,14 @@ class DeviceQueue : public Parallel {
   // after the point (`precision.tf32`). Off at first.
   void allow_tf32(bool on) { tf32_ = on; }
   bool allows_tf32() const { return tf32_; }
-  // Whether a library may be told of documents and lengths in 16-bit attention that is enqueued from now on: after the
-  // proof of DeviceBackend::doubt_of_masks() on every rank. Off at first: kernels of our own serve.
-  void allow_masks(bool on) { masks_ = on; }
-  bool allows_masks() const { return masks_; }
+  // The kinds of 16-bit attention whose documents and lengths a library may be told of in work that is enqueued from
+  // now on: after the proof of DeviceBackend::doubt_of_masks() on every rank. None at first: kernels of our own serve.
+  void trust_masks(MaskedAttentions kinds) { trusted_masks_ = std::move(kinds); }
+  const MaskedAttentions& trusted_masks() const { return trusted_masks_; }
 
  private:
-  bool fast_ = false, tf32_ = false, masks_ = false;
+  bool fast_ = false, tf32_ = false;
+  MaskedAttentions trusted_masks_;
 };
 
 class DeviceBackend {
@@ -119,13 +121,17 @@ class DeviceBackend {
   virtual void release(int index, void* data) noexcept = 0;  // waits for the device
   virtual void* allocate_pinned(int index, int64_t bytes) = 0;
   virtual void release_pinned(int index, void* data) noexcept = 0;
+  // Pins host memory that is there already, in whole pages, so that copies of it do not block the host. False where the
+  // system refuses: then they still do. No work may use the memory when it is unpinned.
+  virtual bool pin(int index, void* data, int64_t bytes) = 0;
+  virtual void unpin(int index, void* data) noexcept = 0;
 
   virtual std::shared_ptr<DeviceQueue> make_queue(int index, bool high_priority) = 0;
 
-  // Why the library's attention under masks cannot be trusted on this queue's device: a small calculation in this
-  // 16-bit type, forward and backward, beside kernels of our own, and repeated. Empty where the values agree and the
-  // bits repeat. Blocks the host for about a second.
-  virtual std::string doubt_of_masks(DeviceQueue&, DType) { return "this device has no such library"; }
+  // Why the library's attention of this kind, of a 16-bit type, cannot be trusted under masks on this queue's device: a
+  // small calculation, forward and backward, beside kernels of our own, and repeated. Empty where the values agree and
+  // the bits repeat. Blocks the host for part of a second.
+  virtual std::string doubt_of_masks(DeviceQueue&, const MaskedAttention&) { return "this device has no such library"; }
 };
 
 // The backend in use. Throws ExitCode::kDevice if there is none; the message says what is missing (the shared object, a

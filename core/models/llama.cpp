@@ -196,6 +196,15 @@ Tensor LlamaAttention::scaled(const Tensor& q) const {
       {affine(slice(q, 3, 0, turned), scale_ * rope_scale_), affine(slice(q, 3, turned, head_width_), scale_)}, 3);
 }
 
+// Capped scores are always computed by kernels of our own. A row that is no longer than the window has none.
+MaskedAttentions LlamaAttention::masked_attention(DType type) const {
+  if (score_cap_ > 0) return {};
+  const MaskedAttention kind{type, head_width_, heads_ / kv_heads_, 0, true};
+  MaskedAttention windowed = kind;
+  windowed.window = window_;
+  return {kind, windowed};
+}
+
 Tensor LlamaAttention::forward(const Tensor& x_BTC, const AttentionScope& scope) {
   const int64_t batch = x_BTC.dim(0), time = x_BTC.dim(1);
   const Tensor x = norms_ == BranchNorm::kAfter ? x_BTC : norm_(x_BTC);

@@ -78,6 +78,7 @@ class LlamaAttention : public LlamaPart {
   // `context`: the longest text, in tokens.
   LlamaAttention(const LlamaOptions& options, int64_t layer, int64_t context);
   Tensor forward(const Tensor& x_BTC, const AttentionScope& scope) override;
+  MaskedAttentions masked_attention(DType type) const override;
 
  private:
   Linear* part_of_qkv(const LlamaOptions& options, const char* name, int64_t heads);

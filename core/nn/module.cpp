@@ -61,6 +61,12 @@ int Module::recompute_attention(bool on) {
   return places;
 }
 
+MaskedAttentions Module::masked_attention(DType type) const {
+  MaskedAttentions kinds;
+  for (auto& [_, module] : children_) kinds.merge(module->masked_attention(type));
+  return kinds;
+}
+
 Tensor& Module::parameter(std::string name, const Shape& shape, Init init) {
   Parameter& p = parameters_.emplace_back();
   p.name = std::move(name);

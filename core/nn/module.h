@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/kernels/masked_attention.h"
 #include "core/nn/init.h"
 #include "core/tensor/tensor.h"
 
@@ -110,6 +111,10 @@ class Module {
   void set_recompute(bool on) { recompute_ = on; }
   // The same for attention alone; modules with attention override it. Returns the number of places changed.
   virtual int recompute_attention(bool on);
+  // The kinds of attention that keep documents, or the lengths of samples, apart in this type: its own and its
+  // children's. On a GPU kinds that nothing lists are computed by slower kernels. Modules that call attention() with
+  // documents or lengths override it.
+  virtual MaskedAttentions masked_attention(DType type) const;
 
  protected:
   // Runs `forward` with the hooks and profiler range of operator(), for passes that are not operator()'s.

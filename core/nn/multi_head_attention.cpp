@@ -26,6 +26,12 @@ MultiHeadAttention::MultiHeadAttention(int64_t width, int64_t heads, const Optio
       v_(child<Linear>("v", o.key_width > 0 ? o.key_width : width, kv_heads_ * head_width_, o.bias)),
       proj_(child<Linear>("proj", width, width, o.bias)) {}
 
+MaskedAttentions MultiHeadAttention::masked_attention(DType type) const {
+  MaskedAttentions kinds;
+  for (const bool causal : {false, true}) kinds.insert({type, head_width_, heads_ / kv_heads_, 0, causal});
+  return kinds;
+}
+
 Tensor MultiHeadAttention::forward(const Tensor& query, const Tensor& key, const Tensor& value,
                                    const AttentionOptions& options) {
   const auto heads_of = [&](Linear& linear, const Tensor& x, int64_t heads) {

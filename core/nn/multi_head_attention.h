@@ -21,6 +21,8 @@ class MultiHeadAttention : public ModuleOf<Tensor, Tensor, Tensor, AttentionOpti
   // Queries [B, T, width], keys and values [B, S, key_width]: [B, T, width]. S may differ from T (cross attention)
   // where the options are not causal; they say who sees whom. Dropout is this module's.
   Tensor forward(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionOptions& options) override;
+  // In both orders, without a window: options come with each call.
+  MaskedAttentions masked_attention(DType type) const override;
   using ModuleOf::operator();
   Tensor operator()(const Tensor& query, const Tensor& key, const Tensor& value) {
     return (*this)(query, key, value, {});

@@ -29,6 +29,10 @@ int TransformerBlock::recompute_attention(bool on) {
   return 1;
 }
 
+MaskedAttentions TransformerBlock::masked_attention(DType type) const {
+  return {{type, options_.width / options_.heads, 1, 0, options_.causal}};
+}
+
 Tensor TransformerBlock::attend(const Tensor& x, const AttentionScope& scope) {
   check(options_.causal || !scope.cache, name(), ": every position sees every other, so none can go on from a cache");
   const Tensor qkv = qkv_(options_.pre_norm ? ln1_(x) : x);

@@ -29,6 +29,7 @@ class TransformerBlock : public ModuleOf<Tensor, AttentionScope> {
   // Throws ExitCode::kInternal for a cache where it is not causal.
   Tensor forward(const Tensor& x_BTC, const AttentionScope& scope) override;
   int recompute_attention(bool on) override;
+  MaskedAttentions masked_attention(DType type) const override;
 
   // Multiply-adds of one position's products, `others` of them attended to.
   static double products(int64_t width, int64_t others) {

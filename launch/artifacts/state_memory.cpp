@@ -14,6 +14,7 @@
 #include "core/base/system_call.h"
 #include "core/base/trace.h"
 #include "core/device/allocator.h"
+#include "core/device/backend.h"
 #include "core/device/context.h"
 #include "core/device/stream.h"
 #include "core/state/checkpoint_part.h"
@@ -167,6 +168,13 @@ void StateMemory::map(int64_t bytes) {
   void* at = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file_.number(), 0);
   require_done(at != MAP_FAILED, ExitCode::kDevice, "recovery.from: memory: cannot map ", bytes, " bytes");
   memory_ = std::shared_ptr<void>(at, [bytes](void* data) { ::munmap(data, static_cast<size_t>(bytes)); });
+}
+
+bool StateMemory::pin_for(const Device& device) {
+  if (device.type != DeviceType::kCuda || !device_backend().pin(device.index, memory_.get(), bytes_)) return false;
+  pinned_ = std::shared_ptr<void>(
+      memory_.get(), [memory = memory_, index = device.index](void* data) { device_backend().unpin(index, data); });
+  return true;
 }
 
 void StateMemory::count() {

@@ -20,6 +20,7 @@
 
 #include "core/base/hash.h"
 #include "core/base/plain_file.h"
+#include "core/device/device.h"
 #include "core/state/checkpoint.h"
 
 namespace lockstep {
@@ -66,6 +67,9 @@ class StateMemory {
   Tensor bytes_of(int64_t step) const;
   Tensor begin_copy();
   void end_copy(int64_t step);
+  // Copies from this GPU then go on beside the host, which waits for them once. False where the system refuses that,
+  // and on CPUs. Once, before the first state is written.
+  bool pin_for(const Device& device);
   void count();  // in the census, as this process's; whoever makes one counts it
 
   std::vector<int64_t> steps() const;  // of the states that are whole, ascending
@@ -107,7 +111,7 @@ class StateMemory {
   std::array<bool, kMostPlaces> has_fixed_ = {};  // whether this process wrote it in each place
   std::shared_ptr<std::array<std::atomic<int>, kMostPlaces>> kept_;  // how often
   int copied_to_ = -1, written_to_ = -1;
-  std::shared_ptr<void> counted_;
+  std::shared_ptr<void> counted_, pinned_;
 };
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
+#include "core/device/context.h"
 #include "core/state/checkpoint_part.h"
 #include "core/state/manifest.h"
 #include "launch/training/chaos.h"
@@ -446,6 +447,9 @@ void MemoryRecovery::begin(const CheckpointInfo& info) {
   std::vector<StateMirror::Guest> guests;
   fail_together(comm_, [&] {
     if (!memory_) memory_.emplace(content, places);
+    if (const Device device = current_device(); device.type == DeviceType::kCuda && !memory_->pin_for(device))
+      log_warning(str("rank ", comm_.rank(), ": the memory for the state of the last steps cannot be pinned on ",
+                      host_name(), ": copies from the GPU block the host"));
     memory_->forget_after(info.step);
     if (!memory_->has(info.step)) memory_->write(share, info);
     put_.emplace_back(name_of(generation_, comm_.rank()), memory_->read_only());

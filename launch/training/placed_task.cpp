@@ -45,8 +45,9 @@ PlacedTask::PlacedTask(const Settings& settings, const Datasets& data, Communica
   describe();
   fail_together(comm_, [&] { place(); });
   preflight();
-  if (data_.train->spec().find("documents") && size_of(settings_.parallel.compute) == 2)
-    agree_on_masks(comm_, settings_.parallel.compute);
+  const auto has_documents = [](const auto& part) { return part && part->spec().find("documents"); };
+  if (has_documents(data_.train) || has_documents(data_.validation))
+    agree_on_masks(comm_, task_->module().masked_attention(settings_.parallel.compute));
   fail_together(comm_, [&] { require_targets(use); });
 }
 

@@ -19,6 +19,7 @@
 #include "launch/training/build_model.h"
 #include "launch/training/evaluate.h"
 #include "launch/training/load_model.h"
+#include "launch/world/devices.h"
 
 namespace lockstep {
 
@@ -57,6 +58,7 @@ TrainedModel::TrainedModel(const std::string& path, const App& app, const std::v
           "statistics");
   compute_ = settings->parallel.compute;
   if (compute_ != DType::kFloat32) compute_in(*model_, compute_);
+  if (vocabulary()) prove_masks_alone(model_->masked_attention(compute_));  // a text is padded to the longest
 }
 
 Tensor TrainedModel::normalised(const Tensor& samples) const {

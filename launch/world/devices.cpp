@@ -2,8 +2,13 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <limits>
 #include <optional>
 #include <set>
+#include <string_view>
 
 #include "core/base/host.h"
 #include "core/base/log.h"
@@ -158,21 +163,64 @@ Device place_alone(const DeviceOptions& options) {
   return {};
 }
 
+int most_visible_gpus(const std::string& proc) {
+  int out = std::numeric_limits<int>::max();
+  if (const char* list = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    const std::string_view text = list;
+    out = text.empty() ? 0 : 1 + static_cast<int>(std::count(text.begin(), text.end(), ','));
+  }
+  std::error_code error;
+  const std::filesystem::directory_iterator cards(proc + "/driver/nvidia/gpus", error);
+  if (!error) out = std::min(out, static_cast<int>(std::distance(begin(cards), end(cards))));
+  return out;
+}
+
 void apply(const DeviceOptions& options, const Stream& stream) {
   if (const auto& queue = stream.device_queue()) queue->allow_tf32(options.tf32);
 }
 
-void agree_on_masks(Communicator& comm, DType dtype) {
+namespace {
+
+// `doubts_of`: what each rank says of a kind, in the order of ranks.
+void trust_proven(const MaskedAttentions& kinds,
+                  const std::function<std::vector<std::string>(DeviceQueue&, const MaskedAttention&)>& doubts_of,
+                  bool warns) {
   DeviceQueue* const queue = current_stream().device_queue().get();
   if (!queue) return;
-  std::string mine;
-  fail_together(comm, [&] { mine = device_backend().doubt_of_masks(*queue, dtype); });
-  const std::vector<std::string> doubts = all_gather_text(comm, mine, "masks");
-  const auto first = std::find_if(doubts.begin(), doubts.end(), [](const std::string& d) { return !d.empty(); });
-  queue->allow_masks(first == doubts.end());
-  if (first == doubts.end() || comm.rank() != 0) return;
-  log_warning(str("attention that keeps documents apart is computed by slower kernels: the library's failed its proof",
-                  doubts.size() > 1 ? str(" on rank ", first - doubts.begin()) : "", ": ", *first));
+  MaskedAttentions trusted = queue->trusted_masks();
+  for (const MaskedAttention& kind : kinds) {
+    if (size_of(kind.dtype) != 2 || trusted.contains(kind)) continue;
+    const std::vector<std::string> doubts = doubts_of(*queue, kind);
+    const auto first = std::find_if(doubts.begin(), doubts.end(), [](const std::string& d) { return !d.empty(); });
+    if (first == doubts.end()) trusted.insert(kind);
+    else if (warns)
+      log_warning(
+          str("attention that keeps documents apart is computed by slower kernels: the library's failed its proof",
+              doubts.size() > 1 ? str(" on rank ", first - doubts.begin()) : "", ": ", *first));
+  }
+  queue->trust_masks(trusted);
+}
+
+}  // namespace
+
+void agree_on_masks(Communicator& comm, const MaskedAttentions& kinds) {
+  trust_proven(
+      kinds,
+      [&](DeviceQueue& queue, const MaskedAttention& kind) {
+        std::string mine;
+        fail_together(comm, [&] { mine = device_backend().doubt_of_masks(queue, kind); });
+        return all_gather_text(comm, mine, "masks");
+      },
+      comm.rank() == 0);
+}
+
+void prove_masks_alone(const MaskedAttentions& kinds) {
+  trust_proven(
+      kinds,
+      [](DeviceQueue& queue, const MaskedAttention& kind) {
+        return std::vector{device_backend().doubt_of_masks(queue, kind)};
+      },
+      /*warns=*/true);
 }
 
 std::string devices_text() {

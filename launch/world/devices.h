@@ -9,6 +9,7 @@
 #include "core/base/field.h"
 #include "core/device/stream.h"
 #include "core/io/json.h"
+#include "core/kernels/masked_attention.h"
 
 namespace lockstep {
 
@@ -48,12 +49,18 @@ Device place_ranks(Communicator& comm, int local_rank, const DeviceOptions& opti
 // The same for a process that is not one of several ranks.
 Device place_alone(const DeviceOptions& options);
 
+// The most GPUs that the driver can show to this process, as far as that is known before it is loaded: by
+// CUDA_VISIBLE_DEVICES, and by the list of cards that the driver keeps in `proc`.
+int most_visible_gpus(const std::string& proc = "/proc");
+
 // Sets what a GPU's queue may do for the work of this stream; nothing on a CPU.
 void apply(const DeviceOptions& options, const Stream& stream);
-// Lets the library of a GPU take attention under masks in this 16-bit type, for work of the current stream, where every
-// rank has proven that it is right (DeviceBackend::doubt_of_masks). Rank 0 warns of the first that doubts it. Nothing
-// on CPUs. Collective; about a second.
-void agree_on_masks(Communicator& comm, DType dtype);
+// Lets the library of a GPU take attention of these kinds under masks, for work of the current stream, as far as every
+// rank has proven that it is right (DeviceBackend::doubt_of_masks); `kinds`: the same on all ranks. Rank 0 warns of the
+// first that doubts one. Nothing on CPUs, and of other than 16-bit types. Collective; part of a second a kind.
+void agree_on_masks(Communicator& comm, const MaskedAttentions& kinds);
+// The same for a process that is not one of several ranks.
+void prove_masks_alone(const MaskedAttentions& kinds);
 
 // The output of `lockstep devices`: the CPU and each GPU, and why no GPU can be used; as text and as JSON lines.
 std::string devices_text();

@@ -17,6 +17,7 @@
 #include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
+#include "launch/world/near_cpus.h"
 
 namespace lockstep {
 namespace {
@@ -35,6 +36,7 @@ void run_rank(Communicator& host, int local_rank, int threads, const WorldOption
               const std::function<void(Communicator&)>& body) {
   trace_owner.rank = host.rank();
   const Device device = place_ranks(host, local_rank, options.device);
+  const WithCpusNear near(device);
   Stream stream(device, Stream::Mode::kInline, threads);
   WithStream with(stream);
   apply(options.device, stream);
@@ -61,9 +63,11 @@ void order_launches(const WorldOptions& options) {
 }
 
 // Loading a kernel at its first use may wait for all work of the process's GPUs: also for a peer's exchange, which
-// waits for this rank. So ranks that are threads load all kernels with the driver, unless the user says otherwise.
-void load_kernels_early(const WorldOptions& options) {
-  if (options.device.choice != DeviceChoice::kCpu) (void)setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+// waits for this rank. So ranks that are threads, and exchange by NCCL as each may have a GPU, load all kernels with
+// the driver, unless the user says otherwise.
+void load_kernels_early(const WorldOptions& options, int ranks) {
+  if (options.device.choice != DeviceChoice::kCpu && ranks <= most_visible_gpus())
+    (void)setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
 }
 
 // With more ranks, waits would exceed comm.deadline.
@@ -81,7 +85,7 @@ int run_threads(const WorldOptions& options, int size, const std::function<void(
       return static_cast<int>(error.code());
     }
   }
-  load_kernels_early(options);  // before the first look for a GPU
+  load_kernels_early(options, size);  // before the first look for a GPU
   std::mutex mutex;
   std::condition_variable changed;
   int left = size, code = 0;

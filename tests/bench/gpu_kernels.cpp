@@ -243,15 +243,16 @@ void attention_rows(Bench& bench, const Model& m) {
       a.unpack(qkv.write(), backward ? dqkv.write() : nullptr);
       a.y = y.write(), a.lse = lse.write();
       if (by != AttentionBy::kLibrary) a.lengths = static_cast<const int32_t*>(lengths.read());
-      const auto allow = [by] {
-        if (const auto& queue = current_stream().device_queue()) queue->allow_masks(by == AttentionBy::kLibraryMasked);
+      const auto trust = [by, a] {
+        if (const auto& queue = current_stream().device_queue())
+          queue->trust_masks(by == AttentionBy::kLibraryMasked ? MaskedAttentions{kind_of(a)} : MaskedAttentions{});
       };
-      allow();
+      trust();
       const auto forward_pass = [](Parallel& p, const AttentionArgs& args) { kernels(p).attention(p, args); };
       const auto backward_pass = [](Parallel& p, const AttentionArgs& args) { kernels(p).attention_backward(p, args); };
       if (backward) raw::launch(forward_pass, a);  // the log-sum-exps that it reads
       return [=, held = std::vector<Tensor>{qkv, dqkv, y, dy, lse, lengths}] {
-        allow();
+        trust();
         if (backward) raw::launch(backward_pass, a);
         else raw::launch(forward_pass, a);
       };

@@ -21,7 +21,7 @@ const KernelTable& cuda_kernels() {
   static const KernelTable none{};
   return none;
 }
-std::string cuda::doubt_of_masks(CudaQueue&, DType) { return "there is no cuDNN here"; }
+std::string cuda::doubt_of_masks(CudaQueue&, const MaskedAttention&) { return "there is no cuDNN here"; }
 
 }  // namespace lockstep
 
@@ -168,7 +168,9 @@ TEST_F(CudaBackendTest, MemoryIsOfTheGpuAskedForAndRunsOut) {
   void* pinned = backend->allocate_pinned(1, 64);
   EXPECT_EQ(fake_cuda().device_memory[pinned].first, -1);
   backend->release_pinned(1, pinned);
+  fake_cuda().busy = true;
   backend->release(1, a);
+  EXPECT_EQ(fake_cuda().misuse, std::vector<std::string>()) << "its work is waited for first";
   EXPECT_EQ(backend->free_memory(1), int64_t(1) << 30);
   fake_cuda().fails["cudaMalloc"] = cudaErrorIllegalAddress;
   EXPECT_TRUE(says(error_of(ExitCode::kDevice, [&] { backend->allocate(1, 8); }), {"GPU 1: a kernel reached outside"}));
@@ -208,6 +210,14 @@ TEST_F(CudaBackendTest, TheHostWaitsWhereOneSideOfACopyIsPlain) {
   EXPECT_EQ(fake_cuda().waits, 2);
   EXPECT_STREQ(plain, "fifteen letters");
   queue->copy(nullptr, nullptr, 0);
+  EXPECT_TRUE(backend->pin(0, plain, sizeof plain));
+  queue->copy(plain, device, 16);
+  EXPECT_EQ(fake_cuda().waits, 2) << "pinned since";
+  backend->unpin(0, plain);
+  queue->copy(plain, device, 16);
+  EXPECT_EQ(fake_cuda().waits, 3);
+  fake_cuda().fails["cudaHostRegister"] = cudaErrorNotSupported;
+  EXPECT_FALSE(backend->pin(0, plain, sizeof plain));
   backend->release(0, device);
   backend->release_pinned(0, pinned);
 }

@@ -54,7 +54,7 @@ class CudaDnn : public ::testing::Test {
   }
   static Attended by_dnn(const AttentionArgs& a) {
     const auto queue = make_queue(132);
-    queue->allow_masks(a.documents || a.lengths);
+    queue->trust_masks({kind_of(a)});
     return attend(*queue, attention, attention_backward, a, 1);
   }
   static Attended by_cpu(const AttentionArgs& a) {
@@ -231,20 +231,47 @@ TEST_F(CudaDnn, AGradientOfMasksThatItDoesNotHaveIsOurs) {
 }
 
 TEST_F(CudaDnn, MasksAreTrustedAfterAProof) {
-  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+  const MaskedAttention causal{DType::kBFloat16, 16, 2, 0, true};
+  const std::vector<MaskedAttention> kinds{
+      causal, {DType::kFloat16, 24, 1, 0, false}, {DType::kBFloat16, 16, 1, 20, true}};
+  for (const MaskedAttention& kind : kinds) {
     const auto queue = make_queue(132);
-    EXPECT_EQ(doubt_of_masks(*queue, dtype), "");
-    EXPECT_FALSE(queue->allows_masks()) << "who asks decides";
+    EXPECT_EQ(doubt_of_masks(*queue, kind), "");
+    EXPECT_TRUE(queue->trusted_masks().empty()) << "who asks decides";
   }
-  EXPECT_EQ(count(fake_dnn().ran, "masked attention by AUTO"), 16) << "two widths, two orders, twice, two types";
-  EXPECT_EQ(count(fake_dnn().ran, "masked attention's gradient"), 16);
-  const auto doubt = [] { return doubt_of_masks(*make_queue(132), DType::kBFloat16); };
+  EXPECT_EQ(count(fake_dnn().ran, "masked attention by AUTO"), 6) << "three kinds, twice";
+  EXPECT_EQ(count(fake_dnn().ran, "masked attention's gradient"), 6);
+  const auto doubt = [](const MaskedAttention& kind) { return doubt_of_masks(*make_queue(132), kind); };
   fake_dnn().ignores_masks = true;
-  EXPECT_NE(doubt().find("bf16, heads of 64, causal: y, element "), std::string::npos) << doubt();
+  EXPECT_NE(doubt(causal).find("bf16, heads of 16, causal: y, element "), std::string::npos) << doubt(causal);
   fake_dnn().ignores_masks = false;
-  fake_dnn().spoils_next = 6;  // the second time of the third shape
-  EXPECT_EQ(doubt(), "bf16, heads of 128, causal: other bits when it was repeated");
+  fake_dnn().ignores_windows = true;
+  EXPECT_EQ(doubt(causal), "");
+  EXPECT_NE(doubt(kinds[2]).find("bf16, heads of 16, causal, window 20: y, element "), std::string::npos);
+  fake_dnn().ignores_windows = false;
+  fake_dnn().spoils_next = 2;  // the second time
+  EXPECT_EQ(doubt(causal), "bf16, heads of 16, causal: other bits when it was repeated");
   EXPECT_EQ(fake_dnn().spoils_next, 0);
+}
+
+TEST_F(CudaDnn, AKindOfMaskedAttentionThatWasNotProvenIsOurs) {
+  AttentionArgs a = attention_args(2, 4, 2);
+  const std::vector<int32_t> documents = documents_of(a);
+  a.documents = documents.data();
+  const MaskedAttention kind = kind_of(a);
+  const auto ran_with = [&](const MaskedAttention& trusted) {
+    fake_dnn().ran.clear();
+    const auto queue = make_queue(132);
+    queue->trust_masks({trusted});
+    attend(*queue, attention, attention_backward, a, 1);
+    return std::ssize(fake_dnn().ran);
+  };
+  EXPECT_EQ(ran_with(kind), 2);
+  EXPECT_EQ(ran_with({DType::kFloat16, kind.dim, kind.group, kind.window, kind.causal}), 0);
+  EXPECT_EQ(ran_with({kind.dtype, kind.dim + 8, kind.group, kind.window, kind.causal}), 0);
+  EXPECT_EQ(ran_with({kind.dtype, kind.dim, kind.group + 1, kind.window, kind.causal}), 0);
+  EXPECT_EQ(ran_with({kind.dtype, kind.dim, kind.group, 8, kind.causal}), 0);
+  EXPECT_EQ(ran_with({kind.dtype, kind.dim, kind.group, kind.window, !kind.causal}), 0);
 }
 
 TEST_F(CudaDnn, AHandleAndItsPlansOutliveAQueueAndBelongToOne) {

@@ -311,6 +311,20 @@ TEST(Llama, ReplacesTheZerosOfItsOptions) {
   EXPECT_EQ(o.hidden, 2752) << "8/3 of the width are 2730.7";
 }
 
+// Those that a GPU's library must have proven before it is asked under a mask.
+TEST(Llama, ListsTheKindsOfItsAttention) {
+  constexpr DType kType = DType::kBFloat16;
+  LlamaOptions o = small_llama();
+  EXPECT_EQ(Llama(o, {{6}, 11}).masked_attention(kType), (MaskedAttentions{{kType, 4, 2, 0, true}}));
+  o.window = 2, o.window_from = 1, o.head_width = 8;
+  EXPECT_EQ(Llama(o, {{6}, 11}).masked_attention(kType),
+            (MaskedAttentions{{kType, 8, 2, 0, true}, {kType, 8, 2, 2, true}}));
+  o.score_cap = 50;
+  EXPECT_EQ(Llama(o, {{6}, 11}).masked_attention(kType), MaskedAttentions()) << "always by kernels of our own";
+  EXPECT_EQ(Gpt({.layers = 2, .heads = 4, .width = 32}, {{6}, 11}).masked_attention(kType),
+            (MaskedAttentions{{kType, 8, 1, 0, true}}));
+}
+
 TEST(Llama, LooksBackOnlyAndNoFurtherThanItsWindows) {
   LlamaOptions options = small_llama();
   options.window = 2;  // in two blocks: a token depends on the two before it

@@ -315,8 +315,14 @@ TEST_P(Large, OnTheGpu) {
 // Else runs with documents take kernels of our own, an order of magnitude slower.
 TEST(Masks, OfTheLibraryAreProven) {
   on_stream(gpu_device(), 1, [] {
+    DeviceQueue& queue = *current_stream().device_queue();
     for (const DType dtype : {DType::kBFloat16, DType::kFloat16})
-      EXPECT_EQ(device_backend().doubt_of_masks(*current_stream().device_queue(), dtype), "") << to_text(dtype);
+      for (const int64_t dim : {64, 128})
+        for (const auto& [group, window] : {std::pair{1, 0}, {4, 0}, {4, 100}})
+          EXPECT_EQ(device_backend().doubt_of_masks(queue, {dtype, dim, group, window, true}), "")
+              << to_text(dtype) << ", heads of " << dim << " in groups of " << group << ", window " << window;
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16})
+      EXPECT_EQ(device_backend().doubt_of_masks(queue, {dtype, 64, 1, 0, false}), "") << to_text(dtype);
     return Values{};
   });
 }

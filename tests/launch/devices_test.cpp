@@ -2,13 +2,20 @@
 #include "launch/world/devices.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <limits>
 #include <mutex>
+#include <thread>
 
 #include "core/device/context.h"
+#include "launch/world/near_cpus.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/fake_gpu.h"
+#include "tests/support/files.h"
 #include "tests/support/run_ranks.h"
 
 namespace lockstep::devices_test {
@@ -68,26 +75,90 @@ TEST(Devices, MoreRanksThanGpusIsAnErrorUnlessTheyMayShare) {
       << said[0];
 }
 
+TEST(Devices, TheMostGpusAreKnownBeforeTheDriverIsLoaded) {
+  test::TemporaryFolder proc;
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_EQ(most_visible_gpus(proc / ""), std::numeric_limits<int>::max()) << "nothing says so";
+  for (const char* card : {"0000:3b:00.0", "0000:86:00.0", "0000:af:00.0"})
+    std::filesystem::create_directories(proc / str("driver/nvidia/gpus/", card));
+  EXPECT_EQ(most_visible_gpus(proc / ""), 3);
+  for (const auto& [list, most] : {std::pair{"0", 1}, {"0,2", 2}, {"GPU-a,GPU-b,GPU-c,GPU-d", 3}, {"", 0}}) {
+    ::setenv("CUDA_VISIBLE_DEVICES", list, 1);
+    EXPECT_EQ(most_visible_gpus(proc / ""), most) << list;
+  }
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+// A thread is bound to what is near its GPU, unless somebody has bound it already.
+TEST(Devices, ARankRunsNearItsGpu) {
+  test::TemporaryFolder system;
+  const std::string of_card = system / "bus/pci/devices/0000:3b:00.0";
+  std::filesystem::create_directories(of_card);
+  const auto near = [&](const std::string& list) {
+    std::ofstream(of_card + "/local_cpulist") << list << "\n";
+    return cpus_near("0000:3B:00.0", system / "");
+  };
+  EXPECT_EQ(near("0-3,8,10-11"), (std::vector<int>{0, 1, 2, 3, 8, 10, 11}));
+  EXPECT_EQ(near("5"), (std::vector<int>{5}));
+  for (const char* none : {"", "a", "3-1", "1-", "-1", "1,,2", "0-99999999999"})
+    EXPECT_EQ(near(none), std::vector<int>()) << none;
+  EXPECT_EQ(cpus_near("0000:86:00.0", system / ""), std::vector<int>());
+
+  const auto cpus = [] {
+    cpu_set_t set;
+    check(sched_getaffinity(0, sizeof set, &set) == 0, "sched_getaffinity");
+    std::vector<int> out;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &set)) out.push_back(cpu);
+    return out;
+  };
+  const std::vector<int> all = cpus();
+  std::thread([&] {
+    for (const std::vector<int>& none : {std::vector<int>(), {CPU_SETSIZE - 1}}) {
+      const WithCpusNear near(none);
+      EXPECT_EQ(cpus(), all);
+    }
+    if (std::ssize(all) < 2 || std::ssize(all) < sysconf(_SC_NPROCESSORS_ONLN))
+      return;  // one CPU, or bound from outside
+    {
+      const WithCpusNear near({all[1]});
+      EXPECT_EQ(cpus(), std::vector<int>{all[1]});
+      const WithCpusNear other({all[0]});
+      EXPECT_EQ(cpus(), std::vector<int>{all[1]}) << "bound already";
+    }
+    EXPECT_EQ(cpus(), all);
+  }).join();
+}
+
 TEST(Devices, MasksAreTheLibrarysWhereNoRankDoubtsIt) {
-  const auto allowed = [](const std::function<std::string()>& doubt) {
+  const MaskedAttention causal{DType::kBFloat16, 64, 1, 0, true}, other{DType::kBFloat16, 64, 1, 0, false};
+  const auto trusted = [&](const std::function<std::string()>& doubt) {
     fake_gpu(0, {.devices = 3, .doubt = doubt});
     std::mutex mutex;
-    int count = 0;
+    std::vector<MaskedAttentions> of_ranks;
     run_ranks(3, [&](Communicator& comm) {
       Stream stream({DeviceType::kCuda, comm.rank()}, Stream::Mode::kInline);
       WithStream with(stream);
-      agree_on_masks(comm, DType::kBFloat16);
+      agree_on_masks(comm, {causal, {DType::kFloat32, 64, 1, 0, true}});
+      agree_on_masks(comm, {causal, other});
       std::lock_guard lock(mutex);
-      count += stream.device_queue()->allows_masks();
+      of_ranks.push_back(stream.device_queue()->trusted_masks());
     });
-    return count;
+    EXPECT_EQ(of_ranks[0], of_ranks[1]);
+    EXPECT_EQ(of_ranks[0], of_ranks[2]);
+    return of_ranks[0];
   };
-  EXPECT_EQ(allowed([] { return std::string(); }), 3);
   std::atomic<int> asked = 0;
-  EXPECT_EQ(allowed([&] { return std::string(asked++ == 1 ? "other bits" : ""); }), 0);
-  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(trusted([&] { return ++asked, std::string(); }), (MaskedAttentions{causal, other}));
+  EXPECT_EQ(asked, 6) << "once a rank and kind of a 16-bit type";
+  asked = 0;
+  const auto doubt_first_kind = [&] {  // one rank each time; the other kind comes first in the second call
+    const int n = asked++;
+    return std::string(n == 1 || n == 7 ? "other bits" : "");
+  };
+  EXPECT_EQ(trusted(doubt_first_kind), MaskedAttentions{other});
   fake_gpu();
-  run_ranks(2, [](Communicator& comm) { agree_on_masks(comm, DType::kBFloat16); });  // CPUs: nothing to agree on
+  run_ranks(2, [&](Communicator& comm) { agree_on_masks(comm, {causal}); });  // CPUs: nothing to agree on
 }
 
 // Ranks as processes, on machines of their own; here only what they tell each other.

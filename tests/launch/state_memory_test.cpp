@@ -9,7 +9,11 @@
 #include <cstring>
 
 #include "core/device/allocator.h"
+#include "core/device/context.h"
+#include "core/device/stream.h"
 #include "core/state/checkpoint_part.h"
+#include "core/tensor/raw_ops.h"
+#include "tests/support/fake_gpu.h"
 
 namespace lockstep::state_memory_test {
 namespace {
@@ -71,6 +75,34 @@ TEST(StateMemory, HasTheLastTwoStates) {
   EXPECT_EQ(i.math_text, info(2).math_text);
   EXPECT_EQ(i.input, (Shape{4}));
   EXPECT_THROW(read.info(0), Error);
+}
+
+// Else the host would wait for the copy of each tensor.
+TEST(StateMemory, OfAGpuIsPinnedSoThatTheHostWaitsOnceAStep) {
+  Stream stream(testing::fake_gpu(), Stream::Mode::kInline);
+  const WithStream with(stream);
+  const auto on_gpu = [](float value) {
+    std::vector<StateEntry> out = entries(value);
+    for (StateEntry& e : out) e.data = raw::to_device(e.data, current_device());
+    return out;
+  };
+  const auto waits_for = [&](StateMemory& memory, int64_t step, float value) {
+    const std::vector<StateEntry> state = on_gpu(value);
+    const int64_t before = testing::fake_gpu_plain_copies();
+    memory.write(state, info(step));
+    expect_values(memory, step, value);
+    return testing::fake_gpu_plain_copies() - before;
+  };
+  StateMemory memory(content(), 2);
+  EXPECT_EQ(waits_for(memory, 1, 10), 3);
+  EXPECT_TRUE(memory.pin_for(current_device()));
+  EXPECT_EQ(waits_for(memory, 2, 20), 0);
+  EXPECT_EQ(waits_for(memory, 3, 30), 0);
+  testing::fake_gpu(0, {.pins = false});
+  StateMemory plain(content(), 2);
+  EXPECT_FALSE(plain.pin_for(current_device()));
+  EXPECT_EQ(waits_for(plain, 1, 10), 3);
+  testing::fake_gpu();
 }
 
 TEST(StateMemory, WhatIsWrittenByAnotherProcessGoesOn) {

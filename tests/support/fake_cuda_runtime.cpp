@@ -127,8 +127,20 @@ cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned flags) {
   if (flags != (cudaHostAllocPortable | cudaHostAllocMapped)) return cudaErrorInvalidValue;
   return give_memory(data, bytes, -1, "cudaHostAlloc");
 }
-cudaError_t cudaFree(void* data) { return take_memory(data); }
+cudaError_t cudaFree(void* data) {
+  if (state.busy) state.misuse.push_back("cudaFree of a GPU that is busy");
+  return take_memory(data);
+}
 cudaError_t cudaFreeHost(void* data) { return take_memory(data); }
+cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned flags) {
+  FAILS_IF_ASKED("cudaHostRegister");
+  if (flags != cudaHostRegisterPortable) return cudaErrorInvalidValue;
+  state.device_memory[data] = {-1, static_cast<int64_t>(bytes)};
+  return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void* data) {
+  return state.device_memory.erase(data) == 1 ? cudaSuccess : cudaErrorHostMemoryNotRegistered;
+}
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
   *attributes = {};
   attributes->type = cudaMemoryTypeUnregistered;
@@ -161,7 +173,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete reinterpret_cast<int*>(stream);
   return cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() {
+  state.busy = false;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return state.capturing.count(stream) ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }

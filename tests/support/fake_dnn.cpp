@@ -107,7 +107,8 @@ AttentionArgs attention_args(const Node& q, const Node& k, const Attention_attri
   AttentionArgs a;
   a.batch = q->dim[0], a.heads = q->dim[1], a.time = q->dim[2], a.dim = q->dim[3], a.kv_heads = k->dim[1];
   a.keys = k->dim[2] == a.time ? 0 : k->dim[2];
-  a.causal = how.causal, a.window = how.window, a.scale = how.scale, a.dtype = type_of(q->type);
+  a.causal = how.causal, a.window = fake_dnn().ignores_windows ? 0 : how.window, a.scale = how.scale,
+  a.dtype = type_of(q->type);
   return a;
 }
 

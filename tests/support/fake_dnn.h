@@ -14,6 +14,7 @@ struct FakeDnn {
   size_t version = CUDNN_VERSION;
   std::set<std::string> refused = {};  // descriptions of graphs, of which none can be built: see FakeDnn::built
   bool ignores_masks = false;          // a library that is wrong
+  bool ignores_windows = false;        // likewise
   int spoils_next = 0;                 // counts down with each attention; the one at which it reaches 0 has a wrong bit
 
   // Seen.

@@ -17,6 +17,7 @@
 namespace lockstep::testing {
 namespace {
 
+std::atomic<int64_t> plain_copies = 0;
 std::atomic<bool> broken = false;
 void require_whole() {
   require(!broken, ExitCode::kDevice, "CUDA: an illegal memory access was encountered (planted)");
@@ -131,7 +132,9 @@ class FakeGpu final : public DeviceBackend {
                ? "attention of 1 x 2 x 3 x 4, bf16: kernels of our own, as cuDNN has none: no engine\n"
                : "";
   }
-  std::string doubt_of_masks(DeviceQueue&, DType) override { return limits.doubt ? limits.doubt() : ""; }
+  std::string doubt_of_masks(DeviceQueue&, const MaskedAttention&) override {
+    return limits.doubt ? limits.doubt() : "";
+  }
   int count() const override { return limits.devices; }
   DeviceProperties properties(int index) const override {
     return {"Fake GPU", "cpu", str("0000:0", index, ":00.0"), str("GPU-", index), 1, limits.memory_bytes};
@@ -174,6 +177,16 @@ class FakeGpu final : public DeviceBackend {
     std::lock_guard lock(mutex_);
     pinned_.erase(static_cast<char*>(data));
     std::free(data);
+  }
+  bool pin(int, void* data, int64_t bytes) override {
+    if (!limits.pins) return false;
+    std::lock_guard lock(mutex_);
+    pinned_[static_cast<char*>(data)] = bytes;
+    return true;
+  }
+  void unpin(int, void* data) noexcept override {
+    std::lock_guard lock(mutex_);
+    pinned_.erase(static_cast<char*>(data));
   }
   std::shared_ptr<DeviceQueue> make_queue(int index, bool) override {
     require(index >= 0 && index < limits.devices, ExitCode::kDevice, "there is no GPU ", index, ": ", limits.devices,
@@ -228,7 +241,9 @@ void FakeQueue::copy(void* to, const void* from, int64_t bytes) {
   add([to = gpu().seen(to), from = gpu().seen(from), bytes](Parallel&) {
     memcpy(to, from, static_cast<size_t>(bytes));
   });
-  if (plain) thread.synchronize();
+  if (!plain) return;
+  ++plain_copies;
+  thread.synchronize();
 }
 
 // --- Kernels: the CPU's, on the bytes behind the addresses
@@ -367,6 +382,8 @@ const KernelTable& table() {
 const KernelTable& FakeQueue::kernels() const { return table(); }
 
 }  // namespace
+
+int64_t fake_gpu_plain_copies() { return plain_copies; }
 
 std::vector<std::string> fake_gpu_kernels_not_run() {
   std::vector<std::string> out;

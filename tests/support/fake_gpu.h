@@ -18,6 +18,7 @@ struct FakeGpuLimits {
   int devices = 4;
   int64_t memory_bytes = int64_t(4) << 30;  // of each
   std::function<void()> pinning = {};       // called while host memory is pinned, to simulate its cost
+  bool pins = true;                         // whether memory that is there already can be pinned
   std::string tries = "";                   // the word of LOCKSTEP_CUDA_TRY that is on
   std::function<std::string()> doubt = {};  // what a rank says of the library's masks; absent: no doubt
 };
@@ -27,6 +28,9 @@ Device fake_gpu(int index = 0, const FakeGpuLimits& limits = {});
 
 // From now on all work and every allocation throws ExitCode::kDevice, as after a fault of a real GPU's process.
 void fake_gpu_break();
+
+// Copies of memory that is neither its own nor pinned, so far: the host has waited for each.
+int64_t fake_gpu_plain_copies();
 
 // The kernels of core/kernels/kernel_list.h that have not run on it in this process.
 std::vector<std::string> fake_gpu_kernels_not_run();

@@ -118,7 +118,14 @@ class CudaBackend final : public DeviceBackend {
     void* data = nullptr;
     return granted(cudaMalloc(&data, static_cast<size_t>(bytes)), "allocating its memory") ? data : nullptr;
   }
-  void release(int index, void* data) noexcept override { free_on(index, data, &cudaFree); }
+  // cudaFree() waits for the GPU within the driver, where another rank of this process could then launch nothing: also
+  // not the exchange that this GPU waits for.
+  void release(int index, void* data) noexcept override {
+    free_on(index, data, [](void* memory) {
+      const cudaError_t idle = cudaDeviceSynchronize();
+      return idle == cudaSuccess ? cudaFree(memory) : idle;
+    });
+  }
   void* allocate_pinned(int index, int64_t bytes) override {
     make_current(gpu(index).index());
     void* data = nullptr;
@@ -127,13 +134,20 @@ class CudaBackend final : public DeviceBackend {
     return granted(error, "pinning host memory") ? data : nullptr;
   }
   void release_pinned(int index, void* data) noexcept override { free_on(index, data, &cudaFreeHost); }
+  bool pin(int index, void* data, int64_t bytes) override {
+    make_current(gpu(index).index());
+    if (cudaHostRegister(data, static_cast<size_t>(bytes), cudaHostRegisterPortable) == cudaSuccess) return true;
+    (void)cudaGetLastError();
+    return false;
+  }
+  void unpin(int index, void* data) noexcept override { free_on(index, data, &cudaHostUnregister); }
 
   std::shared_ptr<DeviceQueue> make_queue(int index, bool high_priority) override {
     const Gpu& on = gpu(index);
     return std::make_shared<CudaQueue>(on.events, on.table, scratch_, on.properties.processors, high_priority);
   }
-  std::string doubt_of_masks(DeviceQueue& queue, DType dtype) override {
-    return cuda::doubt_of_masks(static_cast<CudaQueue&>(queue), dtype);
+  std::string doubt_of_masks(DeviceQueue& queue, const MaskedAttention& kind) override {
+    return cuda::doubt_of_masks(static_cast<CudaQueue&>(queue), kind);
   }
 
  private:

@@ -498,7 +498,7 @@ int reason_of(const CudaQueue& queue, const AttentionArgs& a) {
   if (a.starts) return 3;
   if (a.drop_probability > 0) return 4;
   if (!has_mask(a)) return 0;
-  if (!queue.allows_masks()) return a.documents ? 1 : 2;
+  if (!queue.trusted_masks().contains(kind_of(a))) return a.documents ? 1 : 2;
   return mask_bytes(a) / a.batch > attention_score_bytes() ? 5 : 0;
 }
 

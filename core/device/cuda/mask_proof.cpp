@@ -12,9 +12,12 @@
 namespace lockstep::cuda {
 namespace {
 
-constexpr int64_t kBatch = 2, kTime = 200, kHeads = 4, kKeyHeads = 2;
+constexpr int64_t kBatch = 2, kKeyHeads = 2;
+constexpr int64_t kTime = 200;  // of a row, or, where that is more,
+constexpr int64_t kBehindWindow = 72, kLongestWindow = 1024;
 constexpr int kSlot = 3;  // scratch memory that attention does not use
-// Where a row's documents begin: of one token, of several tiles, and one that begins and ends within tiles.
+// Where a row's documents begin: of one token, of several tiles, and one that begins and ends within tiles. The last
+// one is longer than the window.
 constexpr int64_t kBegins[kBatch][3] = {{0, 1, 71}, {0, 137, 137}};
 // Units in the last place of the largest element of a head's row: probabilities and their gradients are rounded to 16
 // bits in another order. What is wrong of a mask is wrong by hundreds.
@@ -32,20 +35,24 @@ double number(uint64_t i) {
 
 class Trial {
  public:
-  Trial(CudaQueue& queue, DType dtype, int64_t dim, bool causal) : queue_(queue) {
-    args_.batch = kBatch, args_.time = kTime, args_.heads = kHeads, args_.kv_heads = kKeyHeads, args_.dim = dim;
-    args_.causal = causal, args_.dtype = dtype, args_.scale = 1 / std::sqrt(static_cast<double>(dim));
-    const int64_t rows = kBatch * kTime, width = kHeads * dim, packed = (kHeads + 2 * kKeyHeads) * dim;
+  Trial(CudaQueue& queue, const MaskedAttention& kind) : queue_(queue) {
+    const int64_t dim = args_.dim = kind.dim, heads = args_.heads = kKeyHeads * kind.group;
+    const DType dtype = args_.dtype = kind.dtype;
+    args_.batch = kBatch, args_.kv_heads = kKeyHeads, args_.causal = kind.causal;
+    args_.window = std::min(kind.window, kLongestWindow);
+    const int64_t time = args_.time = std::max(kTime, kBegins[1][1] + args_.window + kBehindWindow);
+    args_.scale = 1 / std::sqrt(static_cast<double>(dim));
+    const int64_t rows = kBatch * time, width = heads * dim, packed = (heads + 2 * kKeyHeads) * dim;
     const int64_t item = size_of(dtype);
     Part qkv = part(rows * packed * item), dy = part(rows * width * item), documents = part(rows * 4);
-    y_ = part(rows * width * item), lse_ = part(rows * kHeads * 4), dqkv_ = part(rows * packed * item);
+    y_ = part(rows * width * item), lse_ = part(rows * heads * 4), dqkv_ = part(rows * packed * item);
     std::vector<char> inputs(static_cast<size_t>(y_.from));
     for (const Part& p : {qkv, dy})
       for (int64_t i = 0; i < p.bytes / item; ++i)
         store_element<double>(inputs.data() + p.from, dtype, i, 2 * number(static_cast<uint64_t>(p.from + i)));
     auto* const document = reinterpret_cast<int32_t*>(inputs.data() + documents.from);
     for (int64_t i = 0; i < rows; ++i)
-      for (const int64_t begin : kBegins[i / kTime]) document[i] += i % kTime >= begin ? 1 : 0;
+      for (const int64_t begin : kBegins[i / time]) document[i] += i % time >= begin ? 1 : 0;
     memory_ = static_cast<char*>(queue.scratch_memory(kSlot, bytes_));
     queue.copy(memory_, inputs.data(), y_.from);
     args_.unpack(memory_ + qkv.from, memory_ + dqkv_.from);
@@ -54,9 +61,11 @@ class Trial {
   }
 
   std::string doubt() {
+    queue_.trust_masks({kind_of(args_)});
     const std::vector<char> ours = outputs(tiled_attention, tiled_attention_backward);
     const std::vector<char> first = outputs(attention, attention_backward);
-    const std::string where = str(args_.dtype, ", heads of ", args_.dim, args_.causal ? ", causal: " : ": ");
+    const std::string where = str(args_.dtype, ", heads of ", args_.dim, args_.causal ? ", causal" : "",
+                                  args_.window > 0 ? str(", window ", args_.window) : "", ": ");
     if (first != outputs(attention, attention_backward)) return str(where, "other bits when it was repeated");
     const double unit = args_.dtype == DType::kBFloat16 ? 0x1p-8 : 0x1p-11;
     for (const auto& [name, p] : {std::pair{"y", y_}, {"gradients", dqkv_}})
@@ -113,14 +122,10 @@ class Trial {
 
 }  // namespace
 
-std::string doubt_of_masks(CudaQueue& queue, DType dtype) {
-  const bool before = queue.allows_masks();
-  queue.allow_masks(true);
-  std::string doubt;
-  for (const int64_t dim : {64, 128})
-    for (const bool causal : {true, false})
-      if (doubt.empty()) doubt = Trial(queue, dtype, dim, causal).doubt();
-  queue.allow_masks(before);
+std::string doubt_of_masks(CudaQueue& queue, const MaskedAttention& kind) {
+  const MaskedAttentions before = queue.trusted_masks();
+  std::string doubt = Trial(queue, kind).doubt();
+  queue.trust_masks(before);
   return doubt;
 }
 

@@ -4,11 +4,12 @@
 #include <string>
 
 #include "core/device/cuda/queue.h"
-#include "core/kernels/args.h"
+#include "core/kernels/masked_attention.h"
 
 namespace lockstep::cuda {
 
-// DeviceBackend::doubt_of_masks(): a few documents in two rows, heads of 64 and 128, causal and not.
-std::string doubt_of_masks(CudaQueue& queue, DType dtype);
+// DeviceBackend::doubt_of_masks(): a few documents in two rows, which are longer than the window. A window of more than
+// 1,024 tokens is proven as one of 1,024.
+std::string doubt_of_masks(CudaQueue& queue, const MaskedAttention& kind);
 
 }  // namespace lockstep::cuda

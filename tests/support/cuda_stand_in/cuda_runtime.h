@@ -167,7 +167,7 @@ using cudaGraphExec_t = struct CUgraphExec_st*;
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone };
 constexpr unsigned cudaHostAllocPortable = 1, cudaHostAllocMapped = 2, cudaEventBlockingSync = 1,
-                   cudaEventDisableTiming = 2, cudaStreamNonBlocking = 1;
+                   cudaEventDisableTiming = 2, cudaStreamNonBlocking = 1, cudaHostRegisterPortable = 1;
 
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
@@ -186,6 +186,8 @@ cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);
 inline cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) { return cudaMalloc(memory, bytes); }
 inline cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
+inline cudaError_t cudaHostRegister(void*, size_t, unsigned) { return cudaSuccess; }
+inline cudaError_t cudaHostUnregister(void*) { return cudaSuccess; }
 // Never the host's alone: nobody has to wait for a copy.
 inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void*) {
   return attributes->type = cudaMemoryTypeDevice, cudaSuccess;
