@@ -32,5 +32,7 @@ int main(int argc, char** argv) {
   std::printf("on %s (%s), %s, %s\n", p.name.c_str(), p.architecture.c_str(), backend.driver().c_str(),
               backend.versions().c_str());
   testing::UnitTest::GetInstance()->listeners().Append(new Planter);
-  return RUN_ALL_TESTS();
+  const int code = RUN_ALL_TESTS();
+  std::printf("what the libraries chose:\n%s", backend.choices().c_str());
+  return code;
 }
