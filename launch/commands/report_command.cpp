@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "core/base/log.h"
 #include "data/import/csv.h"
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/goodput.h"

@@ -60,6 +60,8 @@ class MemoryRecovery {
   static bool saves_from_memory(const Settings& settings, const Trainer& trainer, const std::vector<int>& machine_of);
 
  private:
+  static constexpr const char* kLabel = "state in memory";  // of exchanges
+  static int64_t generation_of(const std::string& name);    // of a share
   struct Share;
   struct Found;
   bool leads_machine() const;

@@ -1,5 +1,5 @@
 // cuDNN itself, without a GPU: told of a card by its properties, it chooses and compiles the kernels for the graphs
-// that core/device/cuda/dnn.cpp describes. What is shown: each graph has a plan on each architecture, within the
+// that core/device/cuda/dnn_*.cpp describe. What is shown: each graph has a plan on each architecture, within the
 // numerics that are asked for, and how much workspace it takes. Not shown: what the kernels compute.
 #include <gtest/gtest.h>
 

@@ -2,20 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <limits>
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
+#include "data/text/jinja/globals.h"
 #include "data/text/jinja/numbers.h"
 #include "data/text/jinja/parser.h"
 
 namespace lockstep::jinja {
 namespace {
 
-constexpr int64_t kSteps = 5'000'000;  // texts cost one for each 64 bytes, a turn of a loop 16
-constexpr int kDeepestRun = 800;       // expressions and statements that are under way
-constexpr int64_t kLongestRange = 100'000;
+constexpr int64_t kSteps = 5'000'000;    // texts cost one for each 64 bytes, a turn of a loop 16
+constexpr int kDeepestRun = 800;         // expressions and statements that are under way
 constexpr size_t kLongestMessage = 400;  // bytes of what a template says
 
 // Names and what they stand for. Blocks of loops and macros have one of their own, of which the one around is seen.
@@ -46,59 +45,11 @@ enum class Flow : uint8_t { kOn, kBreak, kContinue };
 
 [[noreturn]] void fail(const std::string& what) { throw Failure{what}; }
 
-// Python's strftime, of the formats that C has.
-Value time_text(const Arguments& a, int64_t now) {
-  const Value* format = a.at(0, "format");
-  if (!format || !format->text()) throw Failure{"needs a format"};
-  const auto seconds = static_cast<std::time_t>(now);
-  std::tm parts{};
-  ::localtime_r(&seconds, &parts);
-  char out[256];
-  const size_t size = std::strftime(out, sizeof out, format->text()->bytes.c_str(), &parts);
-  return Text(std::string(out, size));
-}
-
-Value range_of(const Arguments& a) {
-  int64_t bounds[3] = {0, 0, 1};
-  const size_t n = a.positional.size();
-  if (n < 1 || n > 3) throw Failure{"range needs one to three integers"};
-  for (size_t i = 0; i < n; ++i) {
-    const auto w = a.positional[i].whole();
-    if (!w) throw Failure{str("range needs integers, not a ", type_name(a.positional[i]))};
-    bounds[n == 1 ? 1 : i] = *w;
-  }
-  const auto [begin, end, step] = bounds;
-  if (step == 0) throw Failure{"the step of range is 0"};
-  List out{{}, List::Kind::kRange};
-  for (int64_t i = begin; step > 0 ? i < end : i > end;) {
-    if (static_cast<int64_t>(out.items.size()) == kLongestRange)
-      throw Failure{str("range has more than ", kLongestRange, " numbers")};
-    out.items.emplace_back(i);
-    if (__builtin_add_overflow(i, step, &i)) break;
-  }
-  return out;
-}
-
-std::shared_ptr<Dict> dict_of(const Arguments& a) {
-  auto out = std::make_shared<Dict>();
-  if (!a.positional.empty()) {
-    if (!a.positional[0].dict()) throw Failure{"needs names with values, or an object"};
-    out->members = a.positional[0].dict()->members;
-  }
-  for (const auto& [name, value] : a.named) out->put(Text(name), value);
-  return out;
-}
-
 class Interpreter {
  public:
   Interpreter(const Node& root, const Values& values, int64_t now, bool strict) : strict_(strict) {
     globals_.names = {
-        {"raise_exception", Function{"raise_exception",
-                                     [](const Arguments& a) -> Value {
-                                       const Value* what = a.at(0, "message");
-                                       throw Failure{str("the template refuses this conversation: ",
-                                                         what ? lockstep::jinja::to_text(*what).bytes : "")};
-                                     }}},
+        {"raise_exception", Function{"raise_exception", raise_exception}},
         {"strftime_now", Function{"strftime_now", [now](const Arguments& a) { return time_text(a, now); }}},
         {"namespace", Function{"namespace",
                                [this](const Arguments& a) {

@@ -155,6 +155,8 @@ struct Arguments {
   const Value* at(size_t place, std::string_view name) const;
 };
 
+// How deep lists and objects are within a value, itself counted. Throws Failure beyond 200 levels.
+int depth_of(const Value& value);
 std::string_view type_name(const Value& value);  // str, int, list, ... as Python calls them
 bool is_true(const Value& value);
 bool equal(const Value& a, const Value& b);

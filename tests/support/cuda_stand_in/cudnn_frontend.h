@@ -1,4 +1,4 @@
-// A stand-in for cuDNN and its frontend's graph interface, as far as core/device/cuda/dnn.cpp uses it: a graph is
+// A stand-in for cuDNN and its frontend's graph interface, as far as core/device/cuda/dnn_*.cpp use it: a graph is
 // described, validated, built and executed as there, by the CPU's kernels on the addresses that execute() is given.
 // What cuDNN refuses, how much workspace it asks for and which handles are alive, a test says and sees (fake_dnn.h).
 #pragma once
