@@ -11,15 +11,19 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/host.h"
+#include "core/io/protobuf.h"
 #include "launch/artifacts/files.h"
 
 namespace lockstep {
+
+using namespace protobuf;
+
 namespace {
 
 // Field numbers of tensorflow/core/util/event.proto and framework/summary.proto.
-enum : int { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7 };
-enum : int { kSummaryValue = 1, kSessionStatus = 1, kSessionStart = 1 };
-enum : int {
+enum : uint64_t { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7 };
+enum : uint64_t { kSummaryValue = 1, kSessionStatus = 1, kSessionStart = 1 };
+enum : uint64_t {
   kValueTag = 1,
   kValueSimple = 2,
   kValueImage = 4,
@@ -27,46 +31,20 @@ enum : int {
   kValueTensor = 8,
   kValueMetadata = 9
 };
-enum : int { kImageHeight = 1, kImageWidth = 2, kImageColours = 3, kImageBytes = 4, kImageIsRgb = 3 };
-enum : int { kLeast = 1, kLargest = 2, kCount = 3, kSum = 4, kSquares = 5, kBucketLimits = 6, kBucketCounts = 7 };
-enum : int { kMetadataPlugin = 1, kPluginName = 1, kTensorType = 1, kTensorShape = 2, kTensorText = 8, kTypeText = 7 };
-enum : int { kShapeExtent = 2, kExtentSize = 1 };
-
-void put_varint(std::string& out, uint64_t v) {
-  for (; v >= 0x80; v >>= 7) out += static_cast<char>(v | 0x80);
-  out += static_cast<char>(v);
-}
-template <class T>
-void put_little_endian(std::string& out, T bits) {
-  for (size_t i = 0; i < sizeof(T); ++i) out += static_cast<char>(bits >> (8 * i));
-}
-void put_integer(std::string& out, int field, int64_t v) {
-  put_varint(out, static_cast<uint64_t>(field) << 3);
-  put_varint(out, static_cast<uint64_t>(v));
-}
-void put_double_bits(std::string& out, double v) {
-  uint64_t bits;
-  std::memcpy(&bits, &v, sizeof bits);
-  put_little_endian(out, bits);
-}
-void put_double(std::string& out, int field, double v) {
-  put_varint(out, static_cast<uint64_t>(field) << 3 | 1);
-  put_double_bits(out, v);
-}
-void put_float(std::string& out, int field, float v) {
-  uint32_t bits;
-  std::memcpy(&bits, &v, sizeof bits);
-  put_varint(out, static_cast<uint64_t>(field) << 3 | 5);
-  put_little_endian(out, bits);
-}
-void put_bytes(std::string& out, int field, std::string_view bytes) {
-  put_varint(out, static_cast<uint64_t>(field) << 3 | 2);
-  put_varint(out, bytes.size());
-  out += bytes;
-}
+enum : uint64_t { kImageHeight = 1, kImageWidth = 2, kImageColours = 3, kImageBytes = 4, kImageIsRgb = 3 };
+enum : uint64_t { kLeast = 1, kLargest = 2, kCount = 3, kSum = 4, kSquares = 5, kBucketLimits = 6, kBucketCounts = 7 };
+enum : uint64_t {
+  kMetadataPlugin = 1,
+  kPluginName = 1,
+  kTensorType = 1,
+  kTensorShape = 2,
+  kTensorText = 8,
+  kTypeText = 7
+};
+enum : uint64_t { kShapeExtent = 2, kExtentSize = 1 };
 
 // One value of a summary: what `field` of it holds.
-void put_value(std::string& summary, const std::string& tag, int field, std::string_view content,
+void put_value(std::string& summary, const std::string& tag, uint64_t field, std::string_view content,
                std::string_view metadata = {}) {
   std::string value;
   put_bytes(value, kValueTag, tag);
@@ -82,7 +60,7 @@ double wall_time() {
 std::string event_begin(int64_t step) {
   std::string event;
   put_double(event, kWallTime, wall_time());
-  if (step != 0) put_integer(event, kStep, step);
+  if (step != 0) put_integer(event, kStep, static_cast<uint64_t>(step));
   return event;
 }
 
@@ -159,8 +137,8 @@ void EventWriter::histograms(int64_t step, const std::vector<Distribution>& valu
     if (d.counts.empty()) continue;
     std::string limits, counts, histogram;
     for (const auto& [bucket, count] : d.counts.counts()) {
-      put_double_bits(limits, Histogram::edges(bucket).second);
-      put_double_bits(counts, static_cast<double>(count));
+      put_little_endian(limits, Histogram::edges(bucket).second);
+      put_little_endian(counts, static_cast<double>(count));
     }
     const int first = d.counts.counts().begin()->first, last = d.counts.counts().rbegin()->first;
     put_double(histogram, kLeast, std::max(Histogram::edges(first).first, -d.largest));
@@ -190,8 +168,8 @@ void EventWriter::text(int64_t step, const std::string& tag, std::string_view ma
 
 void EventWriter::picture(int64_t step, const std::string& tag, std::string_view png, int64_t height, int64_t width) {
   std::string image, summary;
-  put_integer(image, kImageHeight, height);
-  put_integer(image, kImageWidth, width);
+  put_integer(image, kImageHeight, static_cast<uint64_t>(height));
+  put_integer(image, kImageWidth, static_cast<uint64_t>(width));
   put_integer(image, kImageColours, kImageIsRgb);
   put_bytes(image, kImageBytes, png);
   put_value(summary, tag, kValueImage, image);

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/escape.h"
 #include "core/base/plain_file.h"
+#include "core/io/protobuf.h"
 #include "data/text/tokenizer/bpe_tables.h"
 #include "data/text/vocabulary.h"
 
@@ -16,61 +17,9 @@ namespace {
 constexpr std::string_view kSpace = "\xE2\x96\x81";
 constexpr size_t kMostPieces = 1 << 20, kLongestPiece = 4096;
 
-// Fields of a message of Protocol Buffers, one after the other.
-class Fields {
- public:
-  Fields(std::string_view message, std::string_view where) : rest_(message), where_(where) {}
-
-  // The next field; false at the end.
-  bool next() {
-    if (rest_.empty()) return false;
-    const uint64_t key = varint();
-    number_ = key >> 3, type_ = static_cast<int>(key & 7);
-    need(number_ > 0 && number_ < (1u << 29) && (type_ == 0 || type_ == 1 || type_ == 2 || type_ == 5));
-    if (type_ == 0) value_ = varint();
-    else bytes_ = take(type_ == 1 ? 8 : type_ == 5 ? 4 : varint());
-    return true;
-  }
-  uint64_t number() const { return number_; }
-  uint64_t value() const {
-    need(type_ == 0);
-    return value_;
-  }
-  std::string_view bytes() const {
-    need(type_ == 2);
-    return bytes_;
-  }
-  float number_of_4_bytes() const {
-    need(type_ == 5);
-    float out;
-    std::memcpy(&out, bytes_.data(), sizeof out);
-    return out;
-  }
-
- private:
-  void need(bool good) const {
-    require(good, ExitCode::kBadData, where_, ": is no model of SentencePiece, or damaged");
-  }
-  uint64_t varint() {
-    uint64_t out = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      const auto byte = static_cast<uint8_t>(take(1)[0]);
-      out |= static_cast<uint64_t>(byte & 0x7F) << shift;
-      if (byte < 0x80) return out;
-    }
-    need(false);
-    return 0;
-  }
-  std::string_view take(uint64_t count) {
-    need(count <= rest_.size());
-    const std::string_view out = rest_.substr(0, count);
-    rest_.remove_prefix(count);
-    return out;
-  }
-
-  std::string_view rest_, where_, bytes_;
-  uint64_t number_ = 0, value_ = 0;
-  int type_ = 0;
+struct Fields : protobuf::Fields {
+  Fields(std::string_view message, std::string_view where)
+      : protobuf::Fields(message, where, "model of SentencePiece") {}
 };
 
 bool is_utf8(std::string_view text) {
@@ -122,9 +71,9 @@ void check_trainer(std::string_view message, bool has_bytes, std::string_view wh
   bool byte_fallback = false;
   for (Fields f(message, where); f.next();) {
     if (f.number() == 3)
-      require(f.value() >= 1 && f.value() <= 4, ExitCode::kBadData, where, ": its kind of model, ", f.value(),
+      require(f.integer() >= 1 && f.integer() <= 4, ExitCode::kBadData, where, ": its kind of model, ", f.integer(),
               ", is not known");
-    if (f.number() == 35) byte_fallback = f.value() != 0;
+    if (f.number() == 35) byte_fallback = f.integer() != 0;
   }
   require(byte_fallback == has_bytes, ExitCode::kBadData, where,
           has_bytes ? ": has pieces for bytes, which it says it does not use" : ": lacks the pieces of the 256 bytes");
@@ -135,13 +84,13 @@ PieceModel::Piece piece_of(std::string_view message, std::string_view where) {
   for (Fields f(message, where); f.next();) {
     if (f.number() == 1) out.text = f.bytes();
     if (f.number() == 2) {
-      out.score = f.number_of_4_bytes();
+      out.score = f.real();
       require(std::abs(out.score) < 1e9f, ExitCode::kBadData, where, ": the score of a piece is no number");
     }
     if (f.number() == 3) {
-      require(f.value() >= 1 && f.value() <= 6, ExitCode::kBadData, where, ": a piece has the unknown type ",
-              f.value());
-      out.type = static_cast<PieceModel::Type>(f.value());
+      require(f.integer() >= 1 && f.integer() <= 6, ExitCode::kBadData, where, ": a piece has the unknown type ",
+              f.integer());
+      out.type = static_cast<PieceModel::Type>(f.integer());
     }
   }
   return out;
@@ -194,16 +143,6 @@ namespace {
 
 constexpr uint64_t kModelType = 3, kCharacterModel = 4;  // of a trainer's message
 
-std::string varint(uint64_t value) {
-  std::string out;
-  for (; value >= 128; value >>= 7) out += static_cast<char>(value | 128);
-  return out + static_cast<char>(value);
-}
-std::string field(uint64_t number, std::string_view bytes) {
-  return str(varint(number << 3 | 2), varint(bytes.size()), bytes);
-}
-std::string field(uint64_t number, uint64_t value) { return varint(number << 3) + varint(value); }
-
 }  // namespace
 
 bool is_unigram(std::string_view bytes) {
@@ -211,7 +150,7 @@ bool is_unigram(std::string_view bytes) {
   for (Fields f(bytes, ""); f.next();)
     if (f.number() == 2)
       for (Fields trainer(f.bytes(), ""); trainer.next();)
-        if (trainer.number() == kModelType) type = trainer.value();
+        if (trainer.number() == kModelType) type = trainer.integer();
   return type == 1;
 }
 
@@ -220,7 +159,11 @@ std::string characters_model(std::string_view bytes, const std::vector<PieceMode
   std::string out;
   std::unordered_set<std::string> names;
   const auto add = [&](const std::string& text, Type type) {
-    if (names.insert(text).second) out += field(1, field(1, text) + field(3, static_cast<uint64_t>(type)));
+    if (!names.insert(text).second) return;
+    std::string piece;
+    protobuf::put_bytes(piece, 1, text);
+    protobuf::put_integer(piece, 3, static_cast<uint64_t>(type));
+    protobuf::put_bytes(out, 1, piece);
   };
   for (const auto& [text, type, score] : pieces)
     if (type == Type::kUnknown || type == Type::kUserDefined || type == Type::kByte) add(text, type);
@@ -232,9 +175,12 @@ std::string characters_model(std::string_view bytes, const std::vector<PieceMode
         add(to_utf8(reader.code_point()), Type::kNormal);
   }
   for (Fields f(bytes, ""); f.next();)
-    if (f.number() == 2 || f.number() == 3) out += field(f.number(), f.bytes());
-  return out + field(2, field(kModelType,
-                              kCharacterModel));  // a message that is there twice is one, and the last value counts
+    if (f.number() == 2 || f.number() == 3) protobuf::put_bytes(out, f.number(), f.bytes());
+  // A message that is there twice is one, and the last value counts.
+  std::string trainer;
+  protobuf::put_integer(trainer, kModelType, kCharacterModel);
+  protobuf::put_bytes(out, 2, trainer);
+  return out;
 }
 
 std::shared_ptr<const PieceModel> PieceModel::read(const std::string& path) {
