@@ -196,13 +196,13 @@ Tensor LlamaAttention::scaled(const Tensor& q) const {
       {affine(slice(q, 3, 0, turned), scale_ * rope_scale_), affine(slice(q, 3, turned, head_width_), scale_)}, 3);
 }
 
-// Capped scores are always computed by kernels of our own. A row that is no longer than the window has none.
+// Capped scores are always computed by kernels of our own. Rows no longer than the window are computed without one.
 MaskedAttentions LlamaAttention::masked_attention(DType type) const {
   if (score_cap_ > 0) return {};
-  const MaskedAttention kind{type, head_width_, heads_ / kv_heads_, 0, true};
-  MaskedAttention windowed = kind;
-  windowed.window = window_;
-  return {kind, windowed};
+  MaskedAttentions kinds;
+  for (const int64_t window : {int64_t{0}, window_})
+    kinds.insert({type, head_width_, heads_ / kv_heads_, window, true});
+  return kinds;
 }
 
 Tensor LlamaAttention::forward(const Tensor& x_BTC, const AttentionScope& scope) {

@@ -1,4 +1,4 @@
-// The part of Trainer that looks at its state between steps: evaluation, and what is saved of it.
+// The part of Trainer that is used between steps: evaluation, and the entries of a checkpoint.
 #include <algorithm>
 #include <map>
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <iterator>
 #include <limits>
 #include <optional>
 #include <set>
 #include <string_view>
 
+#include "comm/local_comm.h"
 #include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/device/backend.h"
@@ -179,21 +179,18 @@ void apply(const DeviceOptions& options, const Stream& stream) {
   if (const auto& queue = stream.device_queue()) queue->allow_tf32(options.tf32);
 }
 
-namespace {
-
-// `doubts_of`: what each rank says of a kind, in the order of ranks.
-void trust_proven(const MaskedAttentions& kinds,
-                  const std::function<std::vector<std::string>(DeviceQueue&, const MaskedAttention&)>& doubts_of,
-                  bool warns) {
+void agree_on_masks(Communicator& comm, const MaskedAttentions& kinds) {
   DeviceQueue* const queue = current_stream().device_queue().get();
   if (!queue) return;
   MaskedAttentions trusted = queue->trusted_masks();
   for (const MaskedAttention& kind : kinds) {
     if (size_of(kind.dtype) != 2 || trusted.contains(kind)) continue;
-    const std::vector<std::string> doubts = doubts_of(*queue, kind);
+    std::string mine;
+    fail_together(comm, [&] { mine = device_backend().doubt_of_masks(*queue, kind); });
+    const std::vector<std::string> doubts = all_gather_text(comm, mine, "masks");
     const auto first = std::find_if(doubts.begin(), doubts.end(), [](const std::string& d) { return !d.empty(); });
     if (first == doubts.end()) trusted.insert(kind);
-    else if (warns)
+    else if (comm.rank() == 0)
       log_warning(
           str("attention that keeps documents apart is computed by slower kernels: the library's failed its proof",
               doubts.size() > 1 ? str(" on rank ", first - doubts.begin()) : "", ": ", *first));
@@ -201,27 +198,7 @@ void trust_proven(const MaskedAttentions& kinds,
   queue->trust_masks(trusted);
 }
 
-}  // namespace
-
-void agree_on_masks(Communicator& comm, const MaskedAttentions& kinds) {
-  trust_proven(
-      kinds,
-      [&](DeviceQueue& queue, const MaskedAttention& kind) {
-        std::string mine;
-        fail_together(comm, [&] { mine = device_backend().doubt_of_masks(queue, kind); });
-        return all_gather_text(comm, mine, "masks");
-      },
-      comm.rank() == 0);
-}
-
-void prove_masks_alone(const MaskedAttentions& kinds) {
-  trust_proven(
-      kinds,
-      [](DeviceQueue& queue, const MaskedAttention& kind) {
-        return std::vector{device_backend().doubt_of_masks(queue, kind)};
-      },
-      /*warns=*/true);
-}
+void prove_masks_alone(const MaskedAttentions& kinds) { agree_on_masks(*make_local_communicators(1)[0], kinds); }
 
 std::string devices_text() {
   std::string out = str("cpu     ", cores_text(available_cores()), ", ", kernels().isa, "\n");

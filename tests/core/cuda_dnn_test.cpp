@@ -237,7 +237,7 @@ TEST_F(CudaDnn, MasksAreTrustedAfterAProof) {
   for (const MaskedAttention& kind : kinds) {
     const auto queue = make_queue(132);
     EXPECT_EQ(doubt_of_masks(*queue, kind), "");
-    EXPECT_TRUE(queue->trusted_masks().empty()) << "who asks decides";
+    EXPECT_TRUE(queue->trusted_masks().empty()) << "the caller decides what to trust";
   }
   EXPECT_EQ(count(fake_dnn().ran, "masked attention by AUTO"), 6) << "three kinds, twice";
   EXPECT_EQ(count(fake_dnn().ran, "masked attention's gradient"), 6);

@@ -123,7 +123,7 @@ Plan build_one(cudnnHandle_t handle, Sums sums, Describe describe, std::string& 
   return plan;
 }
 
-// The first description of which there is one, in the order of these.
+// The plan of the first description that cuDNN can build, in the order of the arguments.
 template <class... Describe>
 Plan build(cudnnHandle_t handle, Sums sums, std::string& how, Describe... describe) {
   Plan plan;
@@ -201,7 +201,8 @@ class Dnn {
   std::unordered_map<Key, Plan, KeyHash> plans_;
 };
 
-// Copies that make up for addresses: cuDNN wants 16 bytes, and what it is given must not choose the algorithm.
+// Copies of operands that are not aligned to 16 bytes, as cuDNN requires: an address must not decide which algorithm
+// runs.
 inline void* aligned_in(CudaQueue& queue, const void* data, int64_t bytes, int slot) {
   if (is_aligned(data)) return const_cast<void*>(data);
   void* copy = queue.scratch_memory(slot, bytes);
