@@ -16,7 +16,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "comm/mpi_launch.h"
+#include "comm/mpi/mpi_launch.h"
 
 namespace lockstep {
 

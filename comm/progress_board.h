@@ -19,9 +19,9 @@ std::string stopped_text(int64_t process);
 
 class ProgressBoard {
  public:
-  // `name` begins with "/"; its file lies in the folder that kSharedFolder names, or in /dev/shm (comm/mpi_launch.h).
-  // Both return null if the host has no shared memory left; without a board errors say less, and ranks exchange by
-  // messages.
+  // `name` begins with "/"; its file lies in the folder that kSharedFolder names, or in /dev/shm
+  // (comm/mpi/mpi_launch.h). Both return null if the host has no shared memory left; without a board errors say less,
+  // and ranks exchange by messages.
   static std::unique_ptr<ProgressBoard> create(const std::string& name, int ranks);
   static std::unique_ptr<ProgressBoard> open(const std::string& name, int ranks);
   static void unlink(const std::string& name);  // to be called once all ranks have opened it

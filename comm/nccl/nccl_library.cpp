@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "comm/nccl_api.h"
+#include "comm/nccl/nccl_api.h"
 
 namespace lockstep {
 namespace {

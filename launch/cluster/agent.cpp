@@ -18,7 +18,7 @@
 #include <optional>
 #include <sstream>
 
-#include "comm/mpi_launch.h"
+#include "comm/mpi/mpi_launch.h"
 #include "core/base/error.h"
 #include "core/base/flight_recorder.h"
 #include "core/base/host.h"

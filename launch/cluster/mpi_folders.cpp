@@ -7,7 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "comm/mpi_launch.h"
+#include "comm/mpi/mpi_launch.h"
 #include "core/base/host.h"
 #include "core/base/system_call.h"
 #include "launch/artifacts/temp_dir.h"

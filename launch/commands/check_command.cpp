@@ -3,8 +3,8 @@
 #include <memory>
 #include <optional>
 
-#include "comm/mpi_comm.h"
-#include "comm/plan_comm.h"
+#include "comm/mpi/mpi_comm.h"
+#include "comm/plan/plan_comm.h"
 #include "core/base/caught.h"
 #include "core/base/partition.h"
 #include "core/device/backend.h"

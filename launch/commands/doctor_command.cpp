@@ -15,7 +15,7 @@
 #include <sstream>
 
 #include "comm/call.h"
-#include "comm/mpi_comm.h"
+#include "comm/mpi/mpi_comm.h"
 #include "core/base/host.h"
 #include "core/base/median.h"
 #include "core/base/plain_file.h"

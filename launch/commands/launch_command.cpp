@@ -11,7 +11,7 @@
 #include <set>
 #include <sstream>
 
-#include "comm/mpi_comm.h"
+#include "comm/mpi/mpi_comm.h"
 #include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/device/backend.h"

@@ -3,7 +3,7 @@
 #include <memory>
 #include <optional>
 
-#include "comm/plan_comm.h"
+#include "comm/plan/plan_comm.h"
 #include "core/base/log.h"
 #include "core/base/median.h"
 #include "core/base/partition.h"

@@ -4,7 +4,7 @@
 #include <set>
 #include <sstream>
 
-#include "comm/mpi_comm.h"
+#include "comm/mpi/mpi_comm.h"
 #include "core/base/log.h"
 #include "core/base/partition.h"
 #include "core/io/json.h"

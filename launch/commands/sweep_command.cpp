@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <set>
 
-#include "comm/mpi_comm.h"
+#include "comm/mpi/mpi_comm.h"
 #include "core/base/log.h"
 #include "data/streams/data_identity.h"
 #include "launch/artifacts/text_table.h"

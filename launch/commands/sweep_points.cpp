@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "comm/plan_comm.h"
+#include "comm/plan/plan_comm.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/device/allocator.h"

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "comm/mpi_comm.h"
+#include "comm/mpi/mpi_comm.h"
 #include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/device/backend.h"

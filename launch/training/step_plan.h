@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "comm/plan_comm.h"
+#include "comm/plan/plan_comm.h"
 #include "core/device/allocator.h"
 #include "core/device/memory_peak.h"
 #include "launch/training/shared_data.h"

@@ -9,7 +9,7 @@
 #include <set>
 #include <string_view>
 
-#include "comm/local_comm.h"
+#include "comm/local/local_comm.h"
 #include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/device/backend.h"

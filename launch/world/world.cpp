@@ -8,10 +8,10 @@
 #include <mutex>
 #include <thread>
 
-#include "comm/local_comm.h"
-#include "comm/mpi_comm.h"
-#include "comm/mpi_launch.h"
-#include "comm/nccl_comm.h"
+#include "comm/local/local_comm.h"
+#include "comm/mpi/mpi_comm.h"
+#include "comm/mpi/mpi_launch.h"
+#include "comm/nccl/nccl_comm.h"
 #include "core/base/caught.h"
 #include "core/base/flight_recorder.h"
 #include "core/base/host.h"

@@ -194,7 +194,7 @@ endfunction()
 
 # What a program that uses lockstep includes. These headers are installed, with those that they include, and no others.
 set(LOCKSTEP_PUBLIC_HEADERS
-  comm/communicator.h comm/local_comm.h comm/mpi_comm.h
+  comm/communicator.h comm/local/local_comm.h comm/mpi/mpi_comm.h
   core/base/choice.h core/base/error.h core/base/field.h core/base/log.h
   core/decode/decoder.h core/interop/export_weights.h core/interop/hf_model.h core/interop/llmc.h core/interop/load_weights.h
   core/interop/named_tensors.h core/interop/peft_adapter.h

@@ -8,7 +8,7 @@
 #include <functional>
 #include <string>
 
-#include "comm/mpi_comm.h"
+#include "comm/mpi/mpi_comm.h"
 #include "core/tensor/raw_ops.h"
 #include "tests/support/run_ranks.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "comm/mpi_comm.h"
+#include "comm/mpi/mpi_comm.h"
 
 using namespace lockstep;
 

@@ -1,5 +1,5 @@
 // What only thread-ranks can show in one process: how a group ends.
-#include "comm/local_comm.h"
+#include "comm/local/local_comm.h"
 
 #include <gtest/gtest.h>
 

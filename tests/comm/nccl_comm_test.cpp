@@ -1,6 +1,6 @@
 // What the suite (suite.cpp) leaves open of ranks with a GPU each: that the host waits for nothing, and how a group
 // ends. With the fake NCCL; NCCL itself is only seen to load, where it was built.
-#include "comm/nccl_comm.h"
+#include "comm/nccl/nccl_comm.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/nccl_api.h"
+#include "comm/nccl/nccl_api.h"
 #include "tests/support/fake_cuda_runtime.h"
 #include "tests/support/nccl_calls.h"
 

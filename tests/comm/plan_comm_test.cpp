@@ -1,5 +1,5 @@
 // A communicator without peers: it sends, on paper, exactly what each rank of a real one sends.
-#include "comm/plan_comm.h"
+#include "comm/plan/plan_comm.h"
 
 #include <gtest/gtest.h>
 

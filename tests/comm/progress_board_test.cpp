@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "comm/mpi_launch.h"
+#include "comm/mpi/mpi_launch.h"
 
 namespace lockstep::progress_board_test {
 namespace {

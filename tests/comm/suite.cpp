@@ -8,7 +8,7 @@
 #include <numeric>
 #include <thread>
 
-#include "comm/mpi_comm.h"
+#include "comm/mpi/mpi_comm.h"
 #include "core/base/philox.h"
 #include "core/device/allocator.h"
 #include "core/tensor/raw_ops.h"

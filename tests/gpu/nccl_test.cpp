@@ -3,7 +3,7 @@
 #include <chrono>
 #include <future>
 
-#include "comm/nccl_api.h"
+#include "comm/nccl/nccl_api.h"
 #include "core/device/context.h"
 #include "core/device/graph.h"
 #include "core/tensor/raw_ops.h"

@@ -7,7 +7,7 @@
 #include <limits>
 #include <set>
 
-#include "comm/local_comm.h"
+#include "comm/local/local_comm.h"
 #include "core/autograd/node.h"
 #include "core/device/allocator.h"
 #include "core/models/bert.h"

@@ -5,7 +5,7 @@
 #include <map>
 #include <numeric>
 
-#include "comm/plan_comm.h"
+#include "comm/plan/plan_comm.h"
 #include "core/device/allocator.h"
 #include "core/models/convnet.h"
 #include "core/models/gpt.h"

@@ -2,7 +2,7 @@
 // A plain function.
 #pragma once
 
-#include "comm/nccl_comm.h"
+#include "comm/nccl/nccl_comm.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/fake_nccl.h"
 #include "tests/support/run_ranks.h"

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/local_comm.h"
+#include "comm/local/local_comm.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
 #include "core/device/context.h"

@@ -1,4 +1,4 @@
-#include "comm/mpi_start.h"
+#include "comm/mpi/mpi_start.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "comm/call.h"
-#include "comm/mpi_comm.h"
-#include "comm/mpi_launch.h"
+#include "comm/mpi/mpi_comm.h"
+#include "comm/mpi/mpi_launch.h"
 #include "comm/progress_board.h"
 #include "core/base/error.h"
 #include "core/base/host.h"

@@ -1,4 +1,4 @@
-#include "comm/plan_comm.h"
+#include "comm/plan/plan_comm.h"
 
 #include <algorithm>
 #include <cmath>
@@ -76,7 +76,7 @@ PlanChannel::Load PlanChannel::direct_load(const Call& call) const {
   return load;
 }
 
-// As MpiChannel makes these calls (comm/mpi_comm.cpp).
+// As MpiChannel makes these calls (comm/mpi/mpi_comm.cpp).
 PlanChannel::Load PlanChannel::load_by_mpi(const Call& call) const {
   Load load;
   const auto width = static_cast<double>(size_of(call.dtype));
@@ -119,8 +119,8 @@ PlanChannel::Load PlanChannel::load_by_mpi(const Call& call) const {
   return load;
 }
 
-// By NCCL's rings (comm/nccl_channel.cpp has the calls): the ranks of a machine are neighbours in a ring, and one of
-// them passes on to the next machine whatever the ring carries. A ring is as fast as its slowest hop.
+// By NCCL's rings (comm/nccl/nccl_channel.cpp has the calls): the ranks of a machine are neighbours in a ring, and one
+// of them passes on to the next machine whatever the ring carries. A ring is as fast as its slowest hop.
 PlanChannel::Load PlanChannel::load_by_nccl(const Call& call) const {
   const auto width = static_cast<double>(size_of(call.dtype));
   double passed = 0, turns = 1;  // bytes that a rank passes on; how often the ring is gone through

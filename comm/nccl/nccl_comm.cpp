@@ -1,9 +1,9 @@
-#include "comm/nccl_comm.h"
+#include "comm/nccl/nccl_comm.h"
 
 #include <atomic>
 #include <utility>
 
-#include "comm/nccl_channel.h"
+#include "comm/nccl/nccl_channel.h"
 #include "core/base/host.h"
 #include "core/base/partition.h"
 

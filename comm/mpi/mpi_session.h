@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "comm/mpi_comm.h"
+#include "comm/mpi/mpi_comm.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "comm/nccl_channel.h"
+#include "comm/nccl/nccl_channel.h"
 
 #include <unistd.h>
 

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "comm/call_watch.h"
-#include "comm/nccl_api.h"
+#include "comm/nccl/nccl_api.h"
 #include "comm/queued_comm.h"
 
 namespace lockstep {

@@ -1,9 +1,9 @@
-#include "comm/mpi_launch.h"
+#include "comm/mpi/mpi_launch.h"
 
 #include <cstdlib>
 #include <initializer_list>
 
-#include "comm/mpi_comm.h"
+#include "comm/mpi/mpi_comm.h"
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <thread>
 
-#include "comm/mpi_channel.h"
+#include "comm/mpi/mpi_channel.h"
 #include "comm/reduce.h"
 #include "core/base/flight_recorder.h"
 #include "core/base/trace.h"

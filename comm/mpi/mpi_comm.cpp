@@ -1,4 +1,4 @@
-#include "comm/mpi_comm.h"
+#include "comm/mpi/mpi_comm.h"
 
 #include <unistd.h>
 
@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "comm/mpi_channel.h"
-#include "comm/mpi_start.h"
+#include "comm/mpi/mpi_channel.h"
+#include "comm/mpi/mpi_start.h"
 #include "comm/staged_channel.h"
 #include "core/base/flight_recorder.h"
 #include "core/base/log.h"

@@ -1,5 +1,6 @@
-// MpiChannel: the channel of MpiComm (comm/mpi_comm.h), which runs one call after the other on the communicator's own
-// stream thread. Its sources: mpi_comm.cpp begins, checks, splits and ends it; mpi_collectives.cpp has what travels.
+// MpiChannel: the channel of MpiComm (comm/mpi/mpi_comm.h), which runs one call after the other on the communicator's
+// own stream thread. Its sources: mpi_comm.cpp begins, checks, splits and ends it; mpi_collectives.cpp has what
+// travels.
 #pragma once
 
 #include <mpi.h>
@@ -14,7 +15,7 @@
 
 #include "comm/call_watch.h"
 #include "comm/machine_grid.h"
-#include "comm/mpi_session.h"
+#include "comm/mpi/mpi_session.h"
 #include "comm/peer_memory.h"
 #include "comm/queued_comm.h"
 

@@ -1,4 +1,4 @@
-#include "comm/mpi_session.h"
+#include "comm/mpi/mpi_session.h"
 
 #include <unistd.h>
 
@@ -8,8 +8,8 @@
 #include <string>
 #include <thread>
 
-#include "comm/mpi_launch.h"
-#include "comm/mpi_start.h"
+#include "comm/mpi/mpi_launch.h"
+#include "comm/mpi/mpi_start.h"
 #include "comm/reduce.h"
 #include "core/base/caught.h"
 

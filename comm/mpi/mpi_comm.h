@@ -4,7 +4,7 @@
 // (comm/peer_memory), they wait for each other on a board in shared memory (comm/progress_board), and gathers,
 // broadcasts and share() take no messages; between machines of as many consecutive ranks each, gathers take messages
 // between machines alone. With LOCKSTEP_PEER_MEMORY=off messages take everything.
-// comm/absent.cpp replaces it in builds without MPI. Each process has one world communicator at a time.
+// comm/mpi/absent.cpp replaces it in builds without MPI. Each process has one world communicator at a time.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,9 @@
-#include "comm/local_comm.h"
+#include "comm/local/local_comm.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "comm/local_group.h"
+#include "comm/local/local_group.h"
 #include "comm/machine_grid.h"
 #include "comm/queued_comm.h"
 #include "comm/reduce.h"

@@ -1,7 +1,7 @@
 // Replaces mpi_comm.cpp in builds without MPI.
 #include <cstdlib>
 
-#include "comm/mpi_comm.h"
+#include "comm/mpi/mpi_comm.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/nccl_api.h"
+#include "comm/nccl/nccl_api.h"
 
 #include "core/device/library.h"
 

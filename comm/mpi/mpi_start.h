@@ -12,7 +12,8 @@ namespace lockstep {
 class MpiStart {
  public:
   // Starts a thread that ends the process with ExitCode::kRankLost if this object still exists after the limit of
-  // mpi_start_within (comm/mpi_comm.h). Does nothing if no launcher started this process or no thread can be created.
+  // mpi_start_within (comm/mpi/mpi_comm.h). Does nothing if no launcher started this process or no thread can be
+  // created.
   MpiStart();
   ~MpiStart();
   MpiStart(const MpiStart&) = delete;
