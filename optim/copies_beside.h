@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/kernels/attention/past_caches.h"
 #include "core/kernels/parallel.h"
-#include "core/kernels/past_caches.h"
 
 namespace lockstep {
 

@@ -69,7 +69,7 @@ struct UpdateScalars {
 };
 
 // How an optimizer keeps its moments between updates. k8Bit: 1.06 bytes for each element instead of 4: codes with one
-// scale for each 64 elements (core/kernels/block_codes.h). Updates compute in fp32.
+// scale for each 64 elements (core/kernels/codes/block_codes.h). Updates compute in fp32.
 enum class Moments { kFloat32, k8Bit };
 
 // Is told, on the host, of each part of the state as an update reads it and as the update has written it, so that a

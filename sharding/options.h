@@ -36,7 +36,7 @@ enum class ReduceMode {
 enum class Reshard { kAuto, kYes, kNo };
 
 // How frozen parameters are kept: in fp32 as masters, in the type of the files that they come from, or, of weights of
-// linear layers, in codes (core/kernels/weight_codes.h).
+// linear layers, in codes (core/kernels/codes/weight_codes.h).
 enum class FrozenAs : uint8_t { kMasters, kStored, kNf4, kInt8 };
 
 struct DataParallelOptions {

@@ -1,6 +1,6 @@
 // Element types. bf16 and fp16 are storage formats: arithmetic on them is done in fp32. nf4 and int8 are codes: blocks
-// of kCodedBlock elements of a flattened tensor, each its codes and then its scale, fp32 (core/kernels/weight_codes.h);
-// they are decoded before anything is computed. Plain values.
+// of kCodedBlock elements of a flattened tensor, each its codes and then its scale, fp32
+// (core/kernels/codes/weight_codes.h); they are decoded before anything is computed. Plain values.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@
 #include "core/base/error.h"
 #include "core/device/device.h"
 #include "core/device/memory_use.h"
-#include "core/kernels/masked_attention.h"
+#include "core/kernels/attention/masked_attention.h"
 #include "core/kernels/parallel.h"
 
 namespace lockstep {

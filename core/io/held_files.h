@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 
 namespace lockstep {
 

@@ -175,7 +175,7 @@ struct AttentionArgs {
   // with lengths.
   const int32_t* documents = nullptr;
   // Dropout of the probabilities, keyed by seed, step, site and the global index of each sample
-  // (core/kernels/attention_dropout.h).
+  // (core/kernels/attention/attention_dropout.h).
   double drop_probability = 0;  // [0, 1)
   uint64_t seed = 0, step = 0, site = 0;
   const int64_t* samples = nullptr;  // [batch]
@@ -184,7 +184,7 @@ struct AttentionArgs {
   DType dtype = DType::kFloat32;     // of all eight
   void* lse = nullptr;               // [batch, heads, time] log-sum-exp of each row; fp32, or fp64 where they are
   double scale = 1;
-  double score_cap = 0;  // c: scores are c * tanh(scale * q.k / c) (core/kernels/score_cap.h); 0: scale * q.k
+  double score_cap = 0;  // c: scores are c * tanh(scale * q.k / c) (core/kernels/attention/score_cap.h); 0: scale * q.k
 
   // q, k and v side by side in [batch, time, (heads + 2 * kv_heads) * dim], and likewise their gradients.
   void unpack(void* qkv, void* dqkv) {
@@ -222,7 +222,7 @@ struct TreeSumsArgs {
   double* out = nullptr;
 };
 
-// Values and their 8-bit codes with a scale for each kStateChunk of them (core/kernels/block_codes.h).
+// Values and their 8-bit codes with a scale for each kStateChunk of them (core/kernels/codes/block_codes.h).
 struct BlockCodesArgs {
   int64_t count = 0;  // values
   float* values = nullptr;
@@ -230,7 +230,7 @@ struct BlockCodesArgs {
   float* scales = nullptr;
 };
 
-// Coded weights (core/kernels/weight_codes.h) and what they decode to.
+// Coded weights (core/kernels/codes/weight_codes.h) and what they decode to.
 struct WeightCodesArgs {
   int64_t count = 0;  // elements
   DType coding = DType::kNf4, values_dtype = DType::kFloat32;

@@ -4,7 +4,7 @@
 #include "core/kernels/recurrent_steps.h"
 
 #include "core/kernels/entries.h"
-#include "core/kernels/gemm_serial.h"
+#include "core/kernels/gemm/gemm_serial.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/kernels/masked_attention.h"
+#include "core/kernels/attention/masked_attention.h"
 #include "core/nn/init.h"
 #include "core/tensor/tensor.h"
 

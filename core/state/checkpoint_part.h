@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/base/partition.h"
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 #include "core/state/checkpoint.h"
 
 namespace lockstep {

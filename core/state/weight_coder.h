@@ -1,6 +1,6 @@
-// WeightCoder: makes the codes of one frozen weight (core/kernels/weight_codes.h) of its values, on the host. Scales
-// are those of the whole tensor, so a rank that holds a slice sees all of it, a piece at a time. Owned by who loads
-// weights.
+// WeightCoder: makes the codes of one frozen weight (core/kernels/codes/weight_codes.h) of its values, on the host.
+// Scales are those of the whole tensor, so a rank that holds a slice sees all of it, a piece at a time. Owned by who
+// loads weights.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 
 #include "core/base/hash.h"
 #include "core/base/shape.h"
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 #include "data/images/resize.h"
 #include "data/samples/dataset.h"
 #include "data/store/chunk_writer.h"

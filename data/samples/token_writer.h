@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 #include "data/samples/schema.h"
 #include "data/store/partial_output.h"
 #include "data/store/progress.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/shape.h"
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 
 namespace lockstep {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/base/plain_file.h"
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
 #include "data/store/progress.h"

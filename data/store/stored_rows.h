@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/base/partition.h"
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 
 namespace lockstep {
 

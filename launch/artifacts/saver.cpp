@@ -10,7 +10,7 @@
 #include "core/base/flight_recorder.h"
 #include "core/base/host.h"
 #include "core/base/trace.h"
-#include "core/kernels/past_caches.h"
+#include "core/kernels/attention/past_caches.h"
 #include "core/state/checkpoint_part.h"
 #include "core/state/manifest.h"
 #include "core/tensor/raw_ops.h"

@@ -5,7 +5,7 @@
 #include "core/base/partition.h"
 #include "core/base/trace.h"
 #include "core/device/stream.h"
-#include "core/kernels/past_caches.h"
+#include "core/kernels/attention/past_caches.h"
 #include "core/tensor/raw_ops.h"
 
 namespace lockstep {

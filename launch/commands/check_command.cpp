@@ -9,7 +9,7 @@
 #include "core/base/partition.h"
 #include "core/device/backend.h"
 #include "core/device/thread_pool.h"
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 #include "core/kernels/kernels.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/text_table.h"

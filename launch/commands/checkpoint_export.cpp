@@ -13,7 +13,7 @@
 #include "core/interop/export_weights.h"
 #include "core/interop/llmc.h"
 #include "core/interop/load_weights.h"
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 #include "core/io/json.h"
 #include "core/io/numpy_file.h"
 #include "core/io/pending_file.h"

@@ -8,7 +8,7 @@
 
 #include "core/base/hash.h"
 #include "core/base/log.h"
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 #include "core/io/pending_file.h"
 #include "core/kernels/kernels.h"
 #include "data/samples/sample_buffer.h"

@@ -9,7 +9,7 @@
 #include "core/base/field.h"
 #include "core/device/stream.h"
 #include "core/io/json.h"
-#include "core/kernels/masked_attention.h"
+#include "core/kernels/attention/masked_attention.h"
 
 namespace lockstep {
 

@@ -1,5 +1,5 @@
 // AdamW with moments of 8 bits (Dettmers et al., "8-bit optimizers via block-wise quantization", 2022; the codes are
-// those of core/kernels/block_codes.h).
+// those of core/kernels/codes/block_codes.h).
 #include "optim/adam_family.h"
 
 namespace lockstep {

@@ -198,7 +198,7 @@ set(LOCKSTEP_PUBLIC_HEADERS
   core/base/choice.h core/base/error.h core/base/field.h core/base/log.h
   core/decode/decoder.h core/interop/export_weights.h core/interop/hf_model.h core/interop/llmc.h core/interop/load_weights.h
   core/interop/named_tensors.h core/interop/peft_adapter.h
-  core/io/hdf5_file.h core/state/checkpoint.h core/state/state.h
+  core/io/hdf5/hdf5_file.h core/state/checkpoint.h core/state/state.h
   core/models/convnet.h core/models/gpt.h core/models/llama.h core/models/mlp.h core/models/model.h
   core/models/token_transformer.h core/tasks/model_task.h core/tasks/task.h
   core/nn/containers.h core/nn/layers.h core/metrics/metric.h core/nn/module.h core/nn/multi_head_attention.h core/nn/recompute.h

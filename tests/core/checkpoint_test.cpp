@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "core/base/philox.h"
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 #include "tests/support/files.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/time_bound.h"

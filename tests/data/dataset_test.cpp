@@ -11,7 +11,7 @@
 #include <set>
 #include <thread>
 
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 #include "data/import/import.h"
 #include "data/samples/data_options.h"
 #include "data/samples/dataset_file.h"

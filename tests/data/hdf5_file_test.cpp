@@ -1,5 +1,5 @@
 // What the door to HDF5 promises: bytes come back, damage is named, a full disk is a storage error.
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include "core/io/hdf5_file.h"
-#include "core/io/hdf5_handles.h"
+#include "core/io/hdf5/hdf5_file.h"
+#include "core/io/hdf5/hdf5_handles.h"
 #include "data/import/import.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/inspect.h"

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/inspect.h"
 #include "data/samples/token_dataset.h"

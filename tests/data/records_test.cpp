@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <numeric>
 
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 #include "core/io/json.h"
 #include "data/import/import.h"
 #include "data/import/line_reader.h"

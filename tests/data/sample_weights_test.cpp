@@ -5,7 +5,7 @@
 #include <array>
 #include <cmath>
 
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 #include "data/import/import.h"
 #include "data/import/rearrange.h"
 #include "data/samples/dataset_file.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 #include "core/state/checkpoint.h"
 #include "launch/commands/commands.h"
 #include "tests/support/files.h"

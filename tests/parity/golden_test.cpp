@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 #include "core/models/bert.h"
 #include "core/models/convnet.h"
 #include "core/models/gan.h"

@@ -2,7 +2,7 @@
 #include "core/base/state_chunk.h"
 #include "core/device/cuda/launch.h"
 #include "core/kernels/args.h"
-#include "core/kernels/block_codes.h"
+#include "core/kernels/codes/block_codes.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {

@@ -4,7 +4,7 @@
 #include <initializer_list>
 
 #include "core/base/error.h"
-#include "core/kernels/epilogue.h"
+#include "core/kernels/gemm/epilogue.h"
 
 namespace lockstep::cuda {
 namespace {

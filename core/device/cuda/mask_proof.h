@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/device/cuda/queue.h"
-#include "core/kernels/masked_attention.h"
+#include "core/kernels/attention/masked_attention.h"
 
 namespace lockstep::cuda {
 

@@ -1,8 +1,8 @@
 #include "core/device/cuda/tiled_attention.h"
 
 #include "core/device/cuda/launch.h"
-#include "core/kernels/attention_dropout.h"
-#include "core/kernels/score_cap.h"
+#include "core/kernels/attention/attention_dropout.h"
+#include "core/kernels/attention/score_cap.h"
 #include "core/kernels/stage.h"
 
 namespace lockstep::cuda {

@@ -1,8 +1,8 @@
 // Codes of frozen weights to values: the bits are a CPU's.
 #include "core/device/cuda/launch.h"
 #include "core/kernels/args.h"
+#include "core/kernels/codes/weight_codes.h"
 #include "core/kernels/stage.h"
-#include "core/kernels/weight_codes.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {

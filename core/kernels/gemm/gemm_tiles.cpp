@@ -3,12 +3,12 @@
 // of 32 columns, in words of two k, [words of k, 32]; for AMX rows of A are read in place where they are contiguous and
 // whole. Each 32 of k add the sum of two chains to an element (gemm_tile.h defines it, and computes the same bits
 // without these instructions). Compiled for the levels amx and avx512_bf16, and for tests with emulated tiles.
-#include "core/kernels/gemm_serial.h"
+#include "core/kernels/gemm/gemm_serial.h"
 #include "core/kernels/simd.h"
 #if defined(LOCKSTEP_DOTS)
-#include "core/kernels/dots.h"
+#include "core/kernels/gemm/dots.h"
 #else
-#include "core/kernels/tiles.h"
+#include "core/kernels/gemm/tiles.h"
 #endif
 
 namespace lockstep::inline LOCKSTEP_ISA {

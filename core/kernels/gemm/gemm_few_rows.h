@@ -2,7 +2,7 @@
 // it would take longer than the product. Same sums as in gemm_serial.cpp, which alone includes this.
 #pragma once
 
-#include "core/kernels/gemm_serial.h"
+#include "core/kernels/gemm/gemm_serial.h"
 #include "core/kernels/simd.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {

@@ -4,10 +4,10 @@
 // it is of type T with contiguous rows, or columns that few panels read, and otherwise packed a strip of tiles at a
 // time (gemm_pack.h; the tiles are in gemm_tile.h). Blocking after Goto and van de Geijn, "Anatomy of High-Performance
 // Matrix Multiplication" (ACM TOMS 2008).
-#include "core/kernels/gemm_serial.h"
+#include "core/kernels/gemm/gemm_serial.h"
 
-#include "core/kernels/gemm_few_rows.h"
-#include "core/kernels/gemm_pack.h"
+#include "core/kernels/gemm/gemm_few_rows.h"
+#include "core/kernels/gemm/gemm_pack.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {

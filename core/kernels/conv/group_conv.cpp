@@ -1,9 +1,9 @@
 // Each group is a matrix product over patches of its channels. Where each channel is a group of its own (depthwise), a
 // product would have one column: there channels go inside, and each line of them is one vector loop. The order of every
 // sum follows from the shape alone.
-#include "core/kernels/group_conv.h"
+#include "core/kernels/conv/group_conv.h"
 
-#include "core/kernels/patches.h"
+#include "core/kernels/conv/patches.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {

@@ -1,5 +1,5 @@
 // Codes of frozen weights to values, on a CPU.
-#include "core/kernels/weight_codes.h"
+#include "core/kernels/codes/weight_codes.h"
 
 #include <cstring>
 

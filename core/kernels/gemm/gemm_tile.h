@@ -2,7 +2,7 @@
 // once per instruction-set level; gemm_serial.cpp alone includes this.
 #pragma once
 
-#include "core/kernels/gemm_serial.h"
+#include "core/kernels/gemm/gemm_serial.h"
 #include "core/kernels/simd.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {

@@ -1,4 +1,4 @@
-#include "core/io/hdf5_file.h"
+#include "core/io/hdf5/hdf5_file.h"
 
 #include <algorithm>
 #include <map>
@@ -9,9 +9,9 @@
 #include "core/base/log.h"
 #include "core/base/plain_file.h"
 #include "core/io/file_seal.h"
-#include "core/io/hdf5_checks.h"
-#include "core/io/hdf5_chunks.h"
-#include "core/io/hdf5_handles.h"
+#include "core/io/hdf5/hdf5_checks.h"
+#include "core/io/hdf5/hdf5_chunks.h"
+#include "core/io/hdf5/hdf5_handles.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/base/partition.h"
-#include "core/io/hdf5_handles.h"
+#include "core/io/hdf5/hdf5_handles.h"
 
 namespace lockstep::hdf5 {
 

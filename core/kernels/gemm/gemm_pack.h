@@ -2,7 +2,7 @@
 // compiled once per instruction-set level; gemm_serial.cpp alone includes this.
 #pragma once
 
-#include "core/kernels/gemm_tile.h"
+#include "core/kernels/gemm/gemm_tile.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {  // one file includes this: what is called once is compiled into its caller

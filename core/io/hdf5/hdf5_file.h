@@ -56,8 +56,8 @@ class Hdf5File {
   static Hdf5File create(const std::string& path);
   // For reading; goes on where the file system refuses locks. Only a regular file (or a link to one) whose contents are
   // all stored within it is opened: hard links, contiguous or chunked datasets of known types and filters, no larger
-  // than the bytes stored for them (core/io/hdf5_checks.h); kBadData otherwise. No plugin is ever loaded. The seal of
-  // a file of ours is compared before HDF5 sees it; a file without one is warned of.
+  // than the bytes stored for them (core/io/hdf5/hdf5_checks.h); kBadData otherwise. No plugin is ever loaded. The seal
+  // of a file of ours is compared before HDF5 sees it; a file without one is warned of.
   static Hdf5File open(const std::string& path);
   Hdf5File(Hdf5File&&) noexcept;
   Hdf5File& operator=(Hdf5File&&) noexcept;

@@ -1,7 +1,7 @@
 // The matrix product over threads: C is cut into blocks, one gemm_serial each.
 #include "core/kernels/entries.h"
-#include "core/kernels/epilogue.h"
-#include "core/kernels/gemm_serial.h"
+#include "core/kernels/gemm/epilogue.h"
+#include "core/kernels/gemm/gemm_serial.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {

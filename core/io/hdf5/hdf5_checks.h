@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "core/io/hdf5_handles.h"
+#include "core/io/hdf5/hdf5_handles.h"
 
 namespace lockstep::hdf5 {
 

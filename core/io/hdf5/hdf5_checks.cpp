@@ -1,4 +1,4 @@
-#include "core/io/hdf5_checks.h"
+#include "core/io/hdf5/hdf5_checks.h"
 
 #include <algorithm>
 #include <unordered_set>

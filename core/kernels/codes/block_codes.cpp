@@ -1,5 +1,5 @@
 // Blocks of values to 8-bit codes and back, on a CPU.
-#include "core/kernels/block_codes.h"
+#include "core/kernels/codes/block_codes.h"
 
 #include "core/base/state_chunk.h"
 #include "core/kernels/args.h"

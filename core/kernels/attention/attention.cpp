@@ -4,10 +4,10 @@
 // sums over query blocks run in order, whatever the threads.
 #include <limits>
 
-#include "core/kernels/attention_dropout.h"
-#include "core/kernels/gemm_serial.h"
+#include "core/kernels/attention/attention_dropout.h"
+#include "core/kernels/attention/score_cap.h"
+#include "core/kernels/gemm/gemm_serial.h"
 #include "core/kernels/row_lanes.h"
-#include "core/kernels/score_cap.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <type_traits>
 
-#include "core/kernels/gemm_serial.h"
+#include "core/kernels/gemm/gemm_serial.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 

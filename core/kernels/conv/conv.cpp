@@ -2,8 +2,8 @@
 // of them where it packs its operands, or, in bf16, they are held for as many output pixels at a time as stay in a
 // cache, be they of one image or of several. Weight gradients add pixels in order, each thread owning a block of
 // weights. Those with groups or dilation are in group_conv.cpp.
-#include "core/kernels/group_conv.h"
-#include "core/kernels/patches.h"
+#include "core/kernels/conv/group_conv.h"
+#include "core/kernels/conv/patches.h"
 #include "core/kernels/simd.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {

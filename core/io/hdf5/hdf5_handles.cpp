@@ -1,4 +1,4 @@
-#include "core/io/hdf5_handles.h"
+#include "core/io/hdf5/hdf5_handles.h"
 
 #include <bit>
 #include <string_view>

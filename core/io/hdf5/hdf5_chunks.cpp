@@ -1,4 +1,4 @@
-#include "core/io/hdf5_chunks.h"
+#include "core/io/hdf5/hdf5_chunks.h"
 
 #include <cstring>
 
