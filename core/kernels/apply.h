@@ -1,5 +1,5 @@
 // for_each and for_each_row: the loops of pointwise and row kernels. A functor is written once; this file runs it over
-// tiles on CPU threads, core/device/cuda/pointwise_grid.h and row_grid.h on a grid of CUDA threads. Stateless.
+// tiles on CPU threads, core/device/cuda/kernels/pointwise_grid.h and row_grid.h on a grid of CUDA threads. Stateless.
 //
 // A pointwise functor F: F(const PointwiseArgs&) reads its scalars; `operator()(T...)` takes kIns values and returns
 // one value, or Many<T, kOuts>. A row functor has `template <class T, class Row> static void run(Row&)` (class CpuRow

@@ -1,6 +1,6 @@
 // KernelTable: pointers to all kernels (kernel_list.h) of one CPU instruction-set level, or of an accelerator; the
 // level is chosen at run time. The tables are static: core/kernels/table.cpp fills those of CPUs,
-// core/device/cuda/kernels.cpp that of GPUs.
+// core/device/cuda/kernels/kernels.cpp that of GPUs.
 #pragma once
 
 #include <span>

@@ -6,10 +6,10 @@
 
 #include "core/device/allocator.h"
 #include "core/device/context.h"
-#include "core/device/cuda/architectures.h"
-#include "core/device/cuda/kernels.h"
-#include "core/device/cuda/mask_proof.h"
-#include "core/device/cuda/queue.h"
+#include "core/device/cuda/kernels/kernels.h"
+#include "core/device/cuda/runtime/architectures.h"
+#include "core/device/cuda/runtime/mask_proof.h"
+#include "core/device/cuda/runtime/queue.h"
 #include "tests/support/cuda_scratch.h"
 #include "tests/support/fake_cuda_runtime.h"
 

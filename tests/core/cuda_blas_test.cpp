@@ -1,6 +1,6 @@
 // Products through cuBLASLt, pretended: what is asked of it for each epilogue, which algorithm is taken, and what
 // happens where it has none. Values are small integers, so that results equal those of the CPU.
-#include "core/device/cuda/blas.h"
+#include "core/device/cuda/libraries/blas.h"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 #include <random>
 
 #include "core/base/error.h"
-#include "core/device/cuda/choices.h"
-#include "core/device/cuda/queue.h"
-#include "core/device/cuda/switches.h"
+#include "core/device/cuda/runtime/choices.h"
+#include "core/device/cuda/runtime/queue.h"
+#include "core/device/cuda/runtime/switches.h"
 #include "core/device/thread_pool.h"
 #include "core/kernels/kernels.h"
 #include "core/kernels/stage.h"

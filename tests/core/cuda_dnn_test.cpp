@@ -1,15 +1,15 @@
 // Attention and convolution by cuDNN, pretended by the CPU's kernels: what is asked of it, in which portions, what is
 // taken where it refuses, and what is said of it.
-#include "core/device/cuda/dnn.h"
+#include "core/device/cuda/libraries/dnn.h"
 
 #include <gtest/gtest.h>
 
 #include "core/base/partition.h"
-#include "core/device/cuda/attention_mask.h"
-#include "core/device/cuda/attention_portions.h"
-#include "core/device/cuda/choices.h"
-#include "core/device/cuda/mask_proof.h"
-#include "core/device/cuda/switches.h"
+#include "core/device/cuda/kernels/attention_mask.h"
+#include "core/device/cuda/libraries/attention_portions.h"
+#include "core/device/cuda/runtime/choices.h"
+#include "core/device/cuda/runtime/mask_proof.h"
+#include "core/device/cuda/runtime/switches.h"
 #include "core/device/thread_pool.h"
 #include "core/kernels/kernels.h"
 #include "tests/support/cuda_arrays.h"

@@ -6,10 +6,10 @@
 #include <random>
 #include <vector>
 
-#include "core/device/cuda/kernels.h"
-#include "core/device/cuda/patch_conv.h"
-#include "core/device/cuda/queue.h"
-#include "core/device/cuda/tiled_attention.h"
+#include "core/device/cuda/kernels/kernels.h"
+#include "core/device/cuda/kernels/patch_conv.h"
+#include "core/device/cuda/kernels/tiled_attention.h"
+#include "core/device/cuda/runtime/queue.h"
 #include "core/device/thread_pool.h"
 #include "core/kernels/stage.h"
 #include "tests/support/cuda_arrays.h"

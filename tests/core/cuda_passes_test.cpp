@@ -6,8 +6,8 @@
 
 #include "core/base/partition.h"
 #include "core/base/state_chunk.h"
-#include "core/device/cuda/kernels.h"
-#include "core/device/cuda/launch.h"
+#include "core/device/cuda/kernels/kernels.h"
+#include "core/device/cuda/kernels/launch.h"
 #include "core/device/thread_pool.h"
 #include "core/tensor/raw_ops.h"
 #include "tests/core/on_stand_in.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "core/device/cuda/launch.h"
+#include "core/device/cuda/kernels/launch.h"
 #include "tests/support/cuda_arrays.h"
 #include "tests/support/cuda_stand_in/races.h"
 

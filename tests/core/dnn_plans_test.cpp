@@ -5,8 +5,8 @@
 
 #include "core/base/error.h"
 #include "core/base/partition.h"
-#include "core/device/cuda/attention_portions.h"
-#include "core/device/cuda/dnn.h"
+#include "core/device/cuda/libraries/attention_portions.h"
+#include "core/device/cuda/libraries/dnn.h"
 #include "tests/support/thorough.h"
 
 namespace lockstep::cuda::dnn_plans_test {

@@ -1,7 +1,7 @@
 // Matrix products as a column-major library is asked for them: driven through a plain column-major product, they give
 // what the CPU's kernel gives, whatever the strides, types and addresses. Values are small integers, so that no order
 // of a sum rounds and results are equal to the bit.
-#include "core/device/cuda/gemm_layout.h"
+#include "core/device/cuda/libraries/gemm_layout.h"
 
 #include <gtest/gtest.h>
 

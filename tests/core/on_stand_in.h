@@ -9,8 +9,8 @@
 #include <cstring>
 #include <functional>
 
-#include "core/device/cuda/kernels.h"
-#include "core/device/cuda/launch.h"
+#include "core/device/cuda/kernels/kernels.h"
+#include "core/device/cuda/kernels/launch.h"
 #include "core/device/thread_pool.h"
 #include "core/tensor/raw_ops.h"
 #include "tests/support/cuda_arrays.h"

@@ -62,7 +62,7 @@ fails_with core/ops/fast.cpp '#include <immintrin.h>\n' '<immintrin.h> has one d
 fails_with core/base/hash.h '#include <boost/crc.hpp>\n' '<boost/crc.hpp> has one door: core/base/hash.cpp'
 fails_with core/device/stream.h '#include <cuda_runtime_api.h>\n' '<cuda_runtime_api.h> has one door: core/device/cuda/'
 fails_with comm/nccl/nccl_comm.cpp '#include <nccl.h>\n' '<nccl.h> has one door: comm/nccl/'
-fails_with comm/gpu.cpp '#include "core/device/cuda/queue.h"\n' 'comm/gpu.cpp:1: <core/device/cuda/queue.h> has one door'
+fails_with comm/gpu.cpp '#include "core/device/cuda/runtime/queue.h"\n' 'comm/gpu.cpp:1: <core/device/cuda/runtime/queue.h> has one door'
 fails_with core/ops/solve.cpp '#include <Eigen/Dense>\n' '<Eigen/Dense> has no door'
 fails_with core/ops/gone.cpp '#include "core/ops/gone.h"\n' '"core/ops/gone.h" does not exist'
 fails_with data/import/import.h '#include "import.cpp"\n' '"import.cpp" does not exist'

@@ -10,8 +10,8 @@
 #include <random>
 #include <vector>
 
-#include "core/device/cuda/kernels.h"
-#include "core/device/cuda/queue.h"
+#include "core/device/cuda/kernels/kernels.h"
+#include "core/device/cuda/runtime/queue.h"
 #include "core/kernels/stage.h"
 #include "tests/support/cuda_scratch.h"
 

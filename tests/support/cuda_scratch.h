@@ -1,7 +1,7 @@
 // Scratch memory for CUDA queues, straight from the fake CUDA runtime. A plain value.
 #pragma once
 
-#include "core/device/cuda/queue.h"
+#include "core/device/cuda/runtime/queue.h"
 
 namespace lockstep::testing {
 

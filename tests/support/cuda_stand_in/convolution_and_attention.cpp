@@ -1,6 +1,6 @@
 // What cuDNN does on a GPU, done by the CPU's kernels. A test that links core/device/cuda/dnn_*.cpp themselves has a
 // stand-in for cuDNN in its place (fake_dnn.h).
-#include "core/device/cuda/dnn.h"
+#include "core/device/cuda/libraries/dnn.h"
 
 #include "core/device/thread_pool.h"
 #include "core/kernels/kernels.h"

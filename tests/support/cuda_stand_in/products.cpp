@@ -1,6 +1,6 @@
 // What cuBLASLt does on a GPU, done by the CPU's kernels; and of NVTX nothing, since nobody looks.
-#include "core/device/cuda/blas.h"
-#include "core/device/cuda/queue.h"
+#include "core/device/cuda/libraries/blas.h"
+#include "core/device/cuda/runtime/queue.h"
 #include "core/device/thread_pool.h"
 #include "core/kernels/kernels.h"
 

@@ -1,3 +1,0 @@
-// The passes of batch norm on a grid.
-#include "core/device/cuda/pointwise_grid.h"
-#include "core/kernels/batch_norm.cpp"

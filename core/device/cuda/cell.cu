@@ -1,3 +1,0 @@
-// Recurrent cells on a grid.
-#include "core/device/cuda/pointwise_grid.h"
-#include "core/kernels/cell.cpp"

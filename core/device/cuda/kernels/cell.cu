@@ -1,0 +1,3 @@
+// Recurrent cells on a grid.
+#include "core/device/cuda/kernels/pointwise_grid.h"
+#include "core/kernels/cell.cpp"

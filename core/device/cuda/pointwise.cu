@@ -1,3 +1,0 @@
-// The pointwise functors on a grid.
-#include "core/device/cuda/pointwise_grid.h"
-#include "core/kernels/pointwise.cpp"

@@ -1,3 +1,0 @@
-// The row-wise functors on a grid.
-#include "core/device/cuda/row_grid.h"
-#include "core/kernels/rows.cpp"

@@ -1,3 +1,0 @@
-// The optimizers' updates on a grid.
-#include "core/device/cuda/pointwise_grid.h"
-#include "core/kernels/update.cpp"
