@@ -1,4 +1,4 @@
-// Tasks on pairs of answers to one prompt, of which one was preferred (data/samples/pair_dataset.h).
+// Tasks on pairs of answers to one prompt, of which one was preferred (data/samples/text/pair_dataset.h).
 #pragma once
 
 #include <memory>

@@ -29,8 +29,8 @@ inline constexpr std::string_view kSampleWeights = "sample_weights";
 // 1 / kShareUnit.
 inline constexpr std::string_view kOtherLabels = "other_labels", kOtherShare = "other_share";
 inline constexpr int32_t kShareUnit = 1 << 16;
-// Of pairs of answers (data/samples/pair_dataset.h): int32 [T], the token behind each, and 1 where that is a token of
-// an answer; fp32 [2], the sums of the logarithms of the probabilities that the reference gives the two answers.
+// Of pairs of answers (data/samples/text/pair_dataset.h): int32 [T], the token behind each, and 1 where that is a token
+// of an answer; fp32 [2], the sums of the logarithms of the probabilities that the reference gives the two answers.
 inline constexpr std::string_view kNextTokens = "next_tokens", kAnswers = "answers", kReference = "reference";
 
 class Batch {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "data/images/image_layout.h"
-#include "data/import/table_reader.h"
+#include "data/import/tables/table_reader.h"
 #include "data/samples/cell_form.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/schema.h"
@@ -121,9 +121,9 @@ struct ImageOptions {
   std::string boxes = {};     // COCO's JSON file, or a folder of YOLO's text files with the images' names
   int64_t classes = 0;        // of masks or YOLO's boxes; 0: the largest value plus one
   int64_t ignored = -1;       // the value of a mask's pixels that are no targets; -1: there is none
-  std::string palette = {};   // a file of the colours of masks' classes (data/import/mask_values.h); empty: values are
-                              // classes, but where all are 0 or 255 these are the classes 0 and 1
-  int64_t skip_bad = 0;       // so many images that cannot be decoded are warned of and left out
+  std::string palette = {};   // a file of the colours of masks' classes (data/import/images/mask_values.h); empty:
+                             // values are classes, but where all are 0 or 255 these are the classes 0 and 1
+  int64_t skip_bad = 0;                         // so many images that cannot be decoded are warned of and left out
   TextEncoding encoding = TextEncoding::kUtf8;  // of `labels`, or of subfolders' names
 };
 // PNG and JPEG files within a folder, each with a label, or a mask: a class for every pixel, as the values of a grey
@@ -173,29 +173,30 @@ struct TableOptions {
                              // an error otherwise
   std::string weight = {};   // the column of each row's weight (kSampleWeights), which is no feature; empty: all are 1
   TextEncoding encoding = TextEncoding::kUtf8;
-  char delimiter = 0;          // between cells; 0: by the name and the first row (csv_separator in data/import/csv.h)
+  char delimiter = 0;  // between cells; 0: by the name and the first row (csv_separator in data/import/tables/csv.h)
   bool decimal_comma = false;  // numbers have a comma in the place of the point
   // NumberForm of data/samples/cell_form.h; 0: nothing stands between thousands. With ImportOptions::like, where
   // neither this nor decimal_comma is given, numbers are read as those of the earlier table; `strip` and `dates` always
   // are.
   std::optional<char> thousands = {};
   std::vector<std::string> strip = {};
-  std::vector<std::string> dates = {};  // columns, also the target, that hold dates or times (data/import/date_cell.h)
+  std::vector<std::string> dates =
+      {};  // columns, also the target, that hold dates or times (data/import/tables/date_cell.h)
   DateOrder date_order = DateOrder::kYearFirst;
   // With ImportOptions::like: a category that the earlier table has not is as a missing value; of a column that had
   // none there, none of its features is 1. Otherwise it is an error.
   bool unknown_is_missing = false;
   std::string name = {};  // of the table, for messages; empty: its path
 };
-// A CSV or TSV file whose first row names the columns, or JSON lines (data/import/table_reader.h). A first column
-// without a name, as the index that pandas writes, is left out with a warning. A column of numbers is a feature,
+// A CSV or TSV file whose first row names the columns, or JSON lines (data/import/tables/table_reader.h). A first
+// column without a name, as the index that pandas writes, is left out with a warning. A column of numbers is a feature,
 // normalised to mean 0 and standard deviation 1, and so is one of dates, as days since 1970-01-01; one of other texts
 // has a feature for each of them, which is 1 where it stands and 0 elsewhere. A cell without a value is an error
 // without fill_missing.
 void import_csv(const std::string& table, const std::string& output, const TableOptions& columns,
                 const ImportOptions& options = {});
 
-// The same of Parquet and Arrow files (data/import/columnar_table.h), whose rows follow each other; texts as of
+// The same of Parquet and Arrow files (data/import/tables/columnar_table.h), whose rows follow each other; texts as of
 // import_csv_text. In a build without LOCKSTEP_PARQUET an error (kBadData) that names what converts them.
 void import_columnar(const std::vector<std::string>& files, const std::string& output, const TableOptions& columns,
                      const ImportOptions& options = {});

@@ -13,9 +13,9 @@
 #include "data/import/made_records.h"
 #include "data/import/other_formats.h"
 #include "data/import/record_reader.h"
-#include "data/import/table_cells.h"
-#include "data/samples/pair_dataset.h"
-#include "data/samples/token_writer.h"
+#include "data/import/tables/table_cells.h"
+#include "data/samples/text/pair_dataset.h"
+#include "data/samples/text/token_writer.h"
 #include "data/text/chat_template.h"
 #include "data/text/record_encoder.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "data/samples/token_writer.h"
+#include "data/samples/text/token_writer.h"
 #include "data/text/record_encoder.h"
 
 namespace lockstep {

@@ -12,7 +12,7 @@
 #include "data/images/codecs/image_codec.h"
 #include "data/import/import.h"
 #include "data/import/input_stream.h"
-#include "data/import/table_cells.h"
+#include "data/import/tables/table_cells.h"
 #include "data/samples/channel_sums.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/header_parts.h"

@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/plain_file.h"
-#include "data/import/columnar_table.h"
+#include "data/import/tables/columnar_table.h"
 
 namespace lockstep {
 namespace {

@@ -1,11 +1,11 @@
 #include "data/samples/sample_parts.h"
 
 #include "core/base/error.h"
-#include "data/samples/labelled_text.h"
-#include "data/samples/packed_dataset.h"
-#include "data/samples/pair_dataset.h"
 #include "data/samples/sample_target.h"
-#include "data/samples/token_dataset.h"
+#include "data/samples/text/labelled_text.h"
+#include "data/samples/text/packed_dataset.h"
+#include "data/samples/text/pair_dataset.h"
+#include "data/samples/text/token_dataset.h"
 
 namespace lockstep {
 namespace {

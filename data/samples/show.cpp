@@ -4,7 +4,7 @@
 #include "data/images/codecs/image_codec.h"
 #include "data/samples/sample_kind.h"
 #include "data/samples/sample_target.h"
-#include "data/samples/text_report.h"
+#include "data/samples/text/text_report.h"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 
 #include "data/samples/data_options.h"
 #include "data/samples/dataset.h"
-#include "data/samples/token_dataset.h"
+#include "data/samples/text/token_dataset.h"
 
 namespace lockstep {
 

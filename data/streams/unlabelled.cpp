@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "data/samples/labelled_text.h"
-#include "data/samples/text_windows.h"
+#include "data/samples/text/labelled_text.h"
+#include "data/samples/text/text_windows.h"
 #include "data/streams/mixture.h"
 
 namespace lockstep {

@@ -1,7 +1,7 @@
 // UnlabelledSource: samples to predict, from dataset files whose targets, if any, are ignored. A batch has the inputs
 // and, since a task reads them, targets of the kind that the model was trained on, all of them 0. For a model of the
-// next token the samples are whole texts, and the labels are their tokens (data/samples/text_windows.h); for one of
-// hidden tokens (data.mask) they are texts of which none is hidden, cut to the context. A plain value.
+// next token the samples are whole texts, and the labels are their tokens (data/samples/text/text_windows.h); for one
+// of hidden tokens (data.mask) they are texts of which none is hidden, cut to the context. A plain value.
 #pragma once
 
 #include <memory>

@@ -8,7 +8,7 @@
 #include "core/base/log.h"
 #include "core/interop/hf_family.h"
 #include "core/interop/hf_model.h"
-#include "data/import/mask_values.h"
+#include "data/import/images/mask_values.h"
 #include "data/streams/unlabelled.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/artifacts/temp_dir.h"

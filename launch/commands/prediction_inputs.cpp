@@ -10,7 +10,7 @@
 #include "core/base/log.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/sample_kind.h"
-#include "data/samples/text_windows.h"
+#include "data/samples/text/text_windows.h"
 
 namespace lockstep {
 

@@ -15,7 +15,7 @@
 #include "core/io/json.h"
 #include "data/import/import.h"
 #include "data/import/kept_input.h"
-#include "data/import/table_reader.h"
+#include "data/import/tables/table_reader.h"
 #include "data/samples/schema.h"
 #include "launch/commands/prediction_writer.h"
 

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "core/base/log.h"
-#include "data/import/csv.h"
+#include "data/import/tables/csv.h"
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/goodput.h"
 #include "launch/artifacts/run_status.h"

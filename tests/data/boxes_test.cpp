@@ -1,5 +1,5 @@
 // Bounding boxes: files of COCO and YOLO, importing them beside images, and what is refused.
-#include "data/import/box_files.h"
+#include "data/import/images/box_files.h"
 
 #include <gtest/gtest.h>
 

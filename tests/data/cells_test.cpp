@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "core/io/json_record.h"
-#include "data/import/date_cell.h"
 #include "data/import/import.h"
-#include "data/import/table_cells.h"
+#include "data/import/tables/date_cell.h"
+#include "data/import/tables/table_cells.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/inspect.h"
 #include "data/streams/open_dataset.h"

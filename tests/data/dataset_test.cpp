@@ -17,7 +17,7 @@
 #include "data/samples/dataset_file.h"
 #include "data/samples/inspect.h"
 #include "data/samples/sampler.h"
-#include "data/samples/token_dataset.h"
+#include "data/samples/text/token_dataset.h"
 #include "data/streams/open_dataset.h"
 #include "data/streams/synthetic.h"
 #include "tests/data/make_files.h"

@@ -6,7 +6,7 @@
 #include "core/io/hdf5/hdf5_file.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/inspect.h"
-#include "data/samples/token_dataset.h"
+#include "data/samples/text/token_dataset.h"
 #include "data/streams/open_dataset.h"
 #include "tests/data/make_files.h"
 

@@ -9,7 +9,7 @@
 #include "data/import/import.h"
 #include "data/import/in_order.h"
 #include "data/samples/dataset_file.h"
-#include "data/samples/token_dataset.h"
+#include "data/samples/text/token_dataset.h"
 #include "data/text/tokenizer/block_encoder.h"
 #include "data/text/tokenizer/normalizer.h"
 #include "data/text/tokenizer/train_bpe.h"

@@ -12,7 +12,7 @@
 #include "core/models/llama.h"
 #include "core/nn/recompute.h"
 #include "core/ops/ops.h"
-#include "data/samples/packed_dataset.h"
+#include "data/samples/text/packed_dataset.h"
 #include "data/streams/mixture.h"
 #include "data/streams/open_dataset.h"
 #include "data/streams/sample_order.h"

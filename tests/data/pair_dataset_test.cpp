@@ -1,5 +1,5 @@
 // Pairs of answers: where answers begin, what a row holds, what is cut, left out and refused.
-#include "data/samples/pair_dataset.h"
+#include "data/samples/text/pair_dataset.h"
 
 #include <gtest/gtest.h>
 

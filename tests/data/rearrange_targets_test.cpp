@@ -6,13 +6,13 @@
 #include <filesystem>
 
 #include "data/images/codecs/image_codec.h"
-#include "data/import/box_files.h"
+#include "data/import/images/box_files.h"
 #include "data/import/import.h"
 #include "data/import/rearrange.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/inspect.h"
 #include "data/samples/show.h"
-#include "data/samples/token_dataset.h"
+#include "data/samples/text/token_dataset.h"
 #include "data/streams/open_dataset.h"
 #include "tests/data/make_files.h"
 

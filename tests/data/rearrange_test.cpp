@@ -12,7 +12,7 @@
 #include "data/import/rearrange.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/inspect.h"
-#include "data/samples/token_dataset.h"
+#include "data/samples/text/token_dataset.h"
 #include "data/samples/verify.h"
 #include "data/streams/open_dataset.h"
 #include "tests/data/make_files.h"

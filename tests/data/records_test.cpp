@@ -12,7 +12,7 @@
 #include "data/samples/dataset_file.h"
 #include "data/samples/inspect.h"
 #include "data/samples/show.h"
-#include "data/samples/token_dataset.h"
+#include "data/samples/text/token_dataset.h"
 #include "data/streams/open_dataset.h"
 #include "data/text/chat_template.h"
 #include "data/text/tokenizer/tokenizer_file.h"

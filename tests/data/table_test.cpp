@@ -10,9 +10,9 @@
 #include <sstream>
 
 #include "core/io/zip.h"
-#include "data/import/columnar_table.h"
 #include "data/import/import.h"
 #include "data/import/rearrange.h"
+#include "data/import/tables/columnar_table.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/inspect.h"
 #include "data/samples/label_index.h"

@@ -14,7 +14,7 @@
 #include "core/base/error.h"
 #include "data/import/import.h"
 #include "data/samples/dataset_file.h"
-#include "data/samples/token_dataset.h"
+#include "data/samples/text/token_dataset.h"
 #include "data/text/record_encoder.h"
 #include "data/text/tokenizer/normalizer.h"
 #include "data/text/tokenizer/train_bpe.h"

@@ -1,5 +1,5 @@
 // Files of boxes, COCO's and YOLO's: boxes lie within their image, or the file is refused.
-#include "data/import/box_files.h"
+#include "data/import/images/box_files.h"
 
 #include <cmath>
 

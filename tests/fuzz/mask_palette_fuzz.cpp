@@ -1,7 +1,7 @@
 // A palette of masks: what is accepted has a class with a name of its own for each colour but those that are none.
 #include <set>
 
-#include "data/import/mask_values.h"
+#include "data/import/images/mask_values.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;

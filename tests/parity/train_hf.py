@@ -54,7 +54,7 @@ def hash64(words, seed):
 
 
 def masked_data(config, count, work, lockstep):
-    """Windows of a text in epoch 0, and which tokens are hidden as what: data/samples/token_dataset.cpp. The mask is the last token."""
+    """Windows of a text in epoch 0, and which tokens are hidden as what: data/samples/text/token_dataset.cpp. The mask is the last token."""
     context, mask, seed, vocabulary = min(16, config.max_position_embeddings), 0.3, 1, config.vocab_size - 1
     tokens = np.random.default_rng(1).integers(0, vocabulary, (count + 1) * context)
     write_tokens(tokens, vocabulary, work, lockstep)

@@ -48,7 +48,7 @@ fails_with optim/sgd.h '#include "sharding/layout.h"\n' 'optim/sgd.h:1: optim ma
 fails_with sharding/group.h '#include "optim/adamw.h"\n' 'sharding/group.h:1: sharding may not include optim'
 fails_with data/streams/loader.h '#include "comm/communicator.h"\n' 'data/streams/loader.h:1: data/streams may not include comm'
 fails_with data/text/ids.h '#include "data/samples/dataset.h"\n' 'data/text/ids.h:1: data/text may not include data/samples'
-fails_with data/import/csv.h '#include "data/streams/loader.h"\n' 'data/import/csv.h:1: data/import may not include data/streams'
+fails_with data/import/tables/csv.h '#include "data/streams/loader.h"\n' 'data/import/tables/csv.h:1: data/import may not include data/streams'
 fails_with data/read.h '#include "core/base/error.h"\n' 'data/read is no folder of the include table'
 fails_with comm/mesh.h '#include "tests/data/support.h"\n' 'comm/mesh.h:1: comm may not include tests'
 fails_with launch/world/ranks.h '#include "launch/training/own.h"\n' 'launch/world/ranks.h:1: launch/world may not include launch/training'
