@@ -8,18 +8,18 @@ trap 'rm -rf "$tree"' EXIT
 
 new_tree() {
   rm -rf "${tree:?}"/*
-  mkdir -p "$tree"/{core/base,core/tensor,core/ops,core/io,core/kernels,core/device/cuda,comm,sharding,optim,data/{import,samples,streams,text},launch/training,tests/data}
+  mkdir -p "$tree"/{core/base,core/tensor,core/ops,core/io/hdf5,core/kernels,core/device/cuda/runtime,comm,sharding,optim,data/{import,samples,streams,text},launch/training,tests/data}
   echo '#include <vector>' >"$tree/core/base/error.h"
   printf '%s\n' '// a tensor' '#include "core/base/error.h"' >"$tree/core/tensor/tensor.h"
   printf '%s\n' '#include "core/tensor/tensor.h"' '#include <sys/stat.h>' >"$tree/core/ops/add.h"
-  printf '%s\n' '#include <hdf5.h>' '#include "core/base/error.h"' >"$tree/core/io/hdf5_file.cpp"
+  printf '%s\n' '#include <hdf5.h>' '#include "core/base/error.h"' >"$tree/core/io/hdf5/hdf5_file.cpp"
   echo '#include "core/ops/add.h"' >"$tree/comm/communicator.h"
   echo '#include "comm/communicator.h"' >"$tree/sharding/layout.h"
   echo '#include "core/ops/add.h"' >"$tree/optim/adamw.h"
   printf '%s\n' '#include <zstd.h>' '#include "core/tensor/tensor.h"' >"$tree/data/import/zstd_decoder.cpp"
   printf '%s\n' '#include "sharding/layout.h"' '#include "optim/adamw.h"' >"$tree/launch/main.cpp"
   printf '%s\n' '#include <gtest/gtest.h>' '#include "launch/training/own.h"' '#include "support.h"' >"$tree/tests/data/import_test.cpp"
-  echo '#include <cuda_runtime_api.h>' >"$tree/core/device/cuda/queue.h"
+  echo '#include <cuda_runtime_api.h>' >"$tree/core/device/cuda/runtime/queue.h"
   touch "$tree"/data/{samples/dataset,streams/loader}.h "$tree/launch/training/own.h" "$tree/tests/data/support.h"
 }
 
