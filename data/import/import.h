@@ -122,8 +122,8 @@ struct ImageOptions {
   int64_t classes = 0;        // of masks or YOLO's boxes; 0: the largest value plus one
   int64_t ignored = -1;       // the value of a mask's pixels that are no targets; -1: there is none
   std::string palette = {};   // a file of the colours of masks' classes (data/import/images/mask_values.h); empty:
-                             // values are classes, but where all are 0 or 255 these are the classes 0 and 1
-  int64_t skip_bad = 0;                         // so many images that cannot be decoded are warned of and left out
+                              // values are classes, but where all are 0 or 255 these are the classes 0 and 1
+  int64_t skip_bad = 0;       // so many images that cannot be decoded are warned of and left out
   TextEncoding encoding = TextEncoding::kUtf8;  // of `labels`, or of subfolders' names
 };
 // PNG and JPEG files within a folder, each with a label, or a mask: a class for every pixel, as the values of a grey

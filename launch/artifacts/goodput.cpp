@@ -12,12 +12,12 @@
 
 #include "core/base/error.h"
 #include "core/base/host.h"
+#include "core/base/text_table.h"
+#include "core/io/append_file.h"
+#include "core/io/files.h"
 #include "core/io/json.h"
-#include "launch/artifacts/append_file.h"
-#include "launch/artifacts/files.h"
 #include "launch/artifacts/metrics.h"
 #include "launch/artifacts/run_dir.h"
-#include "launch/artifacts/text_table.h"
 
 namespace lockstep {
 namespace {

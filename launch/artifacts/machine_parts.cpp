@@ -8,11 +8,11 @@
 
 #include "core/base/host.h"
 #include "core/base/log.h"
+#include "core/io/files.h"
 #include "core/io/pending_file.h"
 #include "core/state/checkpoint_part.h"
 #include "core/state/manifest.h"
 #include "launch/artifacts/checkpoint_mirror.h"
-#include "launch/artifacts/files.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/world/fail_together.h"

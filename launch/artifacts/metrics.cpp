@@ -11,7 +11,7 @@
 #include "core/base/log.h"
 #include "core/base/plain_file.h"
 #include "core/base/temporary.h"
-#include "launch/artifacts/files.h"
+#include "core/io/files.h"
 
 namespace lockstep {
 namespace {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "core/io/append_file.h"
 #include "core/io/json.h"
-#include "launch/artifacts/append_file.h"
 
 namespace lockstep {
 

@@ -19,8 +19,8 @@
 #include "core/base/plain_file.h"
 #include "core/base/temporary.h"
 #include "core/base/trace.h"
+#include "core/io/files.h"
 #include "core/io/json.h"
-#include "launch/artifacts/files.h"
 #include "launch/world/memory_report.h"
 
 namespace lockstep {

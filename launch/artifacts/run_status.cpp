@@ -16,8 +16,8 @@
 #include "core/base/host.h"
 #include "core/base/plain_file.h"
 #include "core/base/temporary.h"
+#include "core/io/files.h"
 #include "core/state/checkpoint.h"
-#include "launch/artifacts/files.h"
 #include "launch/artifacts/run_dir.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 
 #include "core/base/host.h"
 #include "core/base/plain_file.h"
-#include "launch/artifacts/files.h"
+#include "core/io/files.h"
 #include "launch/world/fail_together.h"
 
 namespace lockstep {

@@ -17,7 +17,7 @@
 #include "core/base/plain_file.h"
 #include "core/base/system_call.h"
 #include "core/base/temporary.h"
-#include "launch/artifacts/files.h"
+#include "core/io/files.h"
 #include "launch/world/fail_together.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <map>
 
-#include "launch/artifacts/text_table.h"
+#include "core/base/text_table.h"
 #include "launch/world/memory_report.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
-#include "launch/artifacts/files.h"
+#include "core/io/files.h"
 
 namespace lockstep {
 

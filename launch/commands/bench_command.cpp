@@ -5,9 +5,9 @@
 
 #include "core/base/host.h"
 #include "core/base/median.h"
+#include "core/base/text_table.h"
 #include "core/device/allocator.h"
 #include "core/io/json.h"
-#include "launch/artifacts/text_table.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/job.h"
 #include "launch/training/breakdown.h"

@@ -2,9 +2,9 @@
 #include <filesystem>
 
 #include "core/base/log.h"
+#include "core/io/files.h"
 #include "core/io/json.h"
 #include "data/samples/sample_kind.h"
-#include "launch/artifacts/files.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/commands/chosen_checkpoint.h"

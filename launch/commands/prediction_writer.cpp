@@ -8,11 +8,11 @@
 #include "core/base/error.h"
 #include "core/base/plain_file.h"
 #include "core/base/temporary.h"
+#include "core/base/text_table.h"
+#include "core/io/files.h"
 #include "core/io/numpy_file.h"
 #include "core/io/pending_file.h"
 #include "data/text/valid_text.h"
-#include "launch/artifacts/files.h"
-#include "launch/artifacts/text_table.h"
 #include "launch/commands/commands.h"
 
 namespace lockstep {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "launch/artifacts/files.h"
+#include "core/base/text_table.h"
+#include "core/io/files.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/run_status.h"
-#include "launch/artifacts/text_table.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/config/settings.h"

@@ -15,7 +15,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "launch/artifacts/text_table.h"
+#include "core/base/text_table.h"
 #include "launch/commands/terminal.h"
 
 namespace lockstep {

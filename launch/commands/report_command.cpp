@@ -7,8 +7,8 @@
 #include <sstream>
 
 #include "core/base/log.h"
+#include "core/io/files.h"
 #include "data/import/tables/csv.h"
-#include "launch/artifacts/files.h"
 #include "launch/artifacts/goodput.h"
 #include "launch/artifacts/run_status.h"
 #include "launch/commands/command_line.h"

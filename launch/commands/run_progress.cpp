@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "launch/artifacts/text_table.h"
+#include "core/base/text_table.h"
 #include "launch/commands/progress.h"
 
 namespace lockstep {

@@ -12,12 +12,12 @@
 #include <optional>
 
 #include "core/base/log.h"
+#include "core/base/text_table.h"
+#include "core/io/files.h"
 #include "core/io/json.h"
-#include "launch/artifacts/files.h"
 #include "launch/artifacts/prometheus.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/run_status.h"
-#include "launch/artifacts/text_table.h"
 #include "launch/cluster/cancel.h"
 #include "launch/cluster/submitted.h"
 #include "launch/commands/command_line.h"

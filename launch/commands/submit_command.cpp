@@ -5,7 +5,7 @@
 
 #include "core/base/host.h"
 #include "core/base/log.h"
-#include "launch/artifacts/files.h"
+#include "core/io/files.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/cluster/submitted.h"
 #include "launch/commands/command_line.h"

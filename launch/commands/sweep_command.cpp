@@ -3,8 +3,8 @@
 
 #include "comm/mpi/mpi_comm.h"
 #include "core/base/log.h"
+#include "core/base/text_table.h"
 #include "data/streams/data_identity.h"
-#include "launch/artifacts/text_table.h"
 #include "launch/cluster/child_process.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"

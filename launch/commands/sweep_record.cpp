@@ -12,8 +12,8 @@
 
 #include "core/base/error.h"
 #include "core/base/plain_file.h"
-#include "launch/artifacts/files.h"
-#include "launch/artifacts/text_table.h"
+#include "core/base/text_table.h"
+#include "core/io/files.h"
 
 namespace lockstep {
 namespace {

@@ -12,11 +12,11 @@
 #include "comm/mpi/mpi_comm.h"
 #include "core/base/host.h"
 #include "core/base/log.h"
+#include "core/base/text_table.h"
 #include "core/device/backend.h"
 #include "core/device/thread_pool.h"
+#include "core/io/files.h"
 #include "data/streams/data_identity.h"
-#include "launch/artifacts/files.h"
-#include "launch/artifacts/text_table.h"
 #include "launch/cluster/child_process.h"
 
 namespace lockstep {

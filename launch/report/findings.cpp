@@ -5,8 +5,8 @@
 
 #include "core/base/error.h"
 #include "core/base/median.h"
+#include "core/base/text_table.h"
 #include "launch/artifacts/jumps.h"
-#include "launch/artifacts/text_table.h"
 
 namespace lockstep {
 namespace {

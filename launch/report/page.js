@@ -674,7 +674,7 @@
       }
     }
   });
-  // The lower edge of a bucket (launch/artifacts/histogram.h).
+  // The lower edge of a bucket (core/io/histogram.h).
   function edge(bucket) {
     if (bucket < 0) return -edge(-bucket);
     const words = new Uint32Array([bucket << 22]);

@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/median.h"
-#include "launch/artifacts/text_table.h"
+#include "core/base/text_table.h"
 
 namespace lockstep {
 namespace {

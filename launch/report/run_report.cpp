@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "core/base/error.h"
+#include "core/io/files.h"
 #include "core/state/checkpoint.h"
-#include "launch/artifacts/files.h"
 #include "launch/artifacts/goodput.h"
 #include "launch/artifacts/metrics.h"
 #include "launch/artifacts/run_dir.h"

@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "core/base/text_table.h"
 #include "core/device/context.h"
 #include "core/tensor/raw_ops.h"
-#include "launch/artifacts/text_table.h"
 
 namespace lockstep {
 namespace {

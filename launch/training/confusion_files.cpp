@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/base/text_table.h"
+#include "core/io/files.h"
 #include "data/images/codecs/image_codec.h"
-#include "launch/artifacts/files.h"
-#include "launch/artifacts/text_table.h"
 
 namespace lockstep {
 namespace {

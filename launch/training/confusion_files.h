@@ -23,7 +23,7 @@ ByteImage confusion_picture(const Confusion& confusion);
 std::string confusion_legend(const Confusion& confusion, const std::vector<std::string>& class_names);
 
 // Writes the file, a picture or a table with the names of the classes where there are any; throws ExitCode::kConfig
-// where nothing was counted; else throws as write_output does (launch/artifacts/files.h).
+// where nothing was counted; else throws as write_output does (core/io/files.h).
 void write_confusion(const std::string& path, const Confusion& confusion, const std::vector<std::string>& class_names,
                      bool replace);
 

@@ -1,7 +1,7 @@
 #include "launch/training/data_notes.h"
 
 #include "core/base/log.h"
-#include "launch/artifacts/text_table.h"
+#include "core/base/text_table.h"
 #include "launch/training/build_model.h"
 
 namespace lockstep {

@@ -4,14 +4,14 @@
 #include <limits>
 
 #include "core/base/log.h"
+#include "core/base/text_table.h"
 #include "core/device/thread_pool.h"
-#include "launch/artifacts/files.h"
+#include "core/io/files.h"
 #include "launch/artifacts/goodput.h"
 #include "launch/artifacts/machine_parts.h"
 #include "launch/artifacts/metrics.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/artifacts/shared_folder.h"
-#include "launch/artifacts/text_table.h"
 #include "launch/training/breakdown.h"
 #include "launch/training/checkpoint_space.h"
 #include "launch/training/data_notes.h"

@@ -2,7 +2,7 @@
 #include <optional>
 
 #include "core/base/log.h"
-#include "launch/artifacts/files.h"
+#include "core/io/files.h"
 #include "launch/training/run_observer.h"
 #include "launch/world/memory_report.h"
 

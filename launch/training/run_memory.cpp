@@ -6,7 +6,7 @@
 #include "core/base/log.h"
 #include "core/device/context.h"
 #include "core/device/memory_peak.h"
-#include "launch/artifacts/files.h"
+#include "core/io/files.h"
 #include "launch/artifacts/metrics.h"
 #include "launch/training/run_observer.h"
 #include "launch/world/memory_report.h"

@@ -4,11 +4,11 @@
 #include <filesystem>
 
 #include "core/base/log.h"
+#include "core/base/text_table.h"
+#include "core/io/tensorboard.h"
 #include "data/images/codecs/image_codec.h"
 #include "launch/artifacts/goodput.h"
 #include "launch/artifacts/metrics.h"
-#include "launch/artifacts/tensorboard.h"
-#include "launch/artifacts/text_table.h"
 #include "launch/training/confusion_files.h"
 #include "launch/training/run_observer.h"
 #include "launch/world/memory_report.h"

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "core/base/log.h"
+#include "core/base/text_table.h"
 #include "launch/artifacts/machine_parts.h"
 #include "launch/artifacts/run_dir.h"
-#include "launch/artifacts/text_table.h"
 #include "launch/world/together.h"
 
 namespace lockstep {

@@ -2,8 +2,8 @@
 #include <limits>
 
 #include "core/base/log.h"
+#include "core/base/text_table.h"
 #include "launch/artifacts/jumps.h"
-#include "launch/artifacts/text_table.h"
 #include "launch/training/run_observer.h"
 
 namespace lockstep {

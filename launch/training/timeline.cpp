@@ -14,7 +14,7 @@
 #include "core/base/log.h"
 #include "core/base/median.h"
 #include "core/device/context.h"
-#include "launch/artifacts/files.h"
+#include "core/io/files.h"
 #include "launch/artifacts/machine_parts.h"
 
 namespace lockstep {

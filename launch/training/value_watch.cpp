@@ -6,8 +6,8 @@
 
 #include "core/base/log.h"
 #include "core/base/name_pattern.h"
+#include "core/base/text_table.h"
 #include "core/tensor/raw_ops.h"
-#include "launch/artifacts/text_table.h"
 
 namespace lockstep {
 namespace {

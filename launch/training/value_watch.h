@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "core/io/histogram.h"
 #include "core/nn/module.h"
 #include "core/nn/slot.h"
-#include "launch/artifacts/histogram.h"
 
 namespace lockstep {
 

@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include "core/base/log.h"
+#include "core/io/append_file.h"
+#include "core/io/files.h"
 #include "core/io/pending_file.h"
 #include "data/import/import.h"
-#include "launch/artifacts/append_file.h"
-#include "launch/artifacts/files.h"
 #include "launch/artifacts/metrics.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/commands/commands.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/base/log.h"
-#include "launch/artifacts/text_table.h"
+#include "core/base/text_table.h"
 #include "tests/launch/scratch.h"
 
 namespace lockstep::progress_test {

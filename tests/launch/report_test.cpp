@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/base/text_table.h"
 #include "core/io/json.h"
-#include "launch/artifacts/text_table.h"
 #include "launch/report/curve.h"
 #include "launch/report/findings.h"
 

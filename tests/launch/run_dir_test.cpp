@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/io/files.h"
 #include "core/io/json.h"
-#include "launch/artifacts/files.h"
 #include "tests/launch/scratch.h"
 
 namespace lockstep::run_dir_test {

@@ -1,4 +1,4 @@
-#include "launch/artifacts/tensorboard.h"
+#include "core/io/tensorboard.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "launch/artifacts/files.h"
+#include "core/io/files.h"
 #include "launch/report/profile_summary.h"
 #include "launch/training/shared_data.h"
 #include "launch/training/trainer.h"

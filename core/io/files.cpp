@@ -1,4 +1,4 @@
-#include "launch/artifacts/files.h"
+#include "core/io/files.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "launch/artifacts/tensorboard.h"
+#include "core/io/tensorboard.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,8 +11,8 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/host.h"
+#include "core/io/files.h"
 #include "core/io/protobuf.h"
-#include "launch/artifacts/files.h"
 
 namespace lockstep {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "launch/artifacts/append_file.h"
-#include "launch/artifacts/histogram.h"
+#include "core/io/append_file.h"
+#include "core/io/histogram.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "launch/artifacts/text_table.h"
+#include "core/base/text_table.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "launch/artifacts/append_file.h"
+#include "core/io/append_file.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "launch/artifacts/files.h"
+#include "core/io/files.h"
 
 namespace lockstep {
 

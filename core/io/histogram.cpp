@@ -1,4 +1,4 @@
-#include "launch/artifacts/histogram.h"
+#include "core/io/histogram.h"
 
 #include <array>
 #include <bit>
