@@ -6,8 +6,8 @@
 #include <csignal>
 
 #include "core/base/error.h"
-#include "launch/cluster/child_process.h"
 #include "launch/cluster/mpirun.h"
+#include "launch/process/child_process.h"
 
 namespace lockstep {
 namespace {

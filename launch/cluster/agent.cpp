@@ -24,14 +24,14 @@
 #include "core/base/host.h"
 #include "core/base/median.h"
 #include "launch/app.h"
-#include "launch/artifacts/temp_dir.h"
-#include "launch/cluster/child_process.h"
-#include "launch/cluster/control.h"
-#include "launch/cluster/memory_holder.h"
 #include "launch/cluster/mpirun.h"
 #include "launch/cluster/process_view.h"
 #include "launch/cluster/stack_dump.h"
+#include "launch/process/child_process.h"
+#include "launch/process/control.h"
+#include "launch/recovery/memory_holder.h"
 #include "launch/world/control_group.h"
+#include "launch/world/temp_dir.h"
 
 namespace lockstep {
 namespace {

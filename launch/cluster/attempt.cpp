@@ -15,13 +15,13 @@
 #include "core/base/text_table.h"
 #include "launch/app.h"
 #include "launch/cluster/agent.h"
-#include "launch/cluster/child_process.h"
-#include "launch/cluster/control.h"
 #include "launch/cluster/mpirun_process.h"
 #include "launch/cluster/process_view.h"
 #include "launch/cluster/stack_dump.h"
 #include "launch/cluster/step_times.h"
 #include "launch/cluster/strangers.h"
+#include "launch/process/child_process.h"
+#include "launch/process/control.h"
 #include "launch/world/open_files.h"
 
 namespace lockstep {

@@ -10,8 +10,8 @@
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
-#include "launch/cluster/child_process.h"
 #include "launch/cluster/templates.h"
+#include "launch/process/child_process.h"
 
 namespace lockstep {
 namespace {

@@ -11,8 +11,8 @@
 #include "core/base/error.h"
 #include "core/base/host.h"
 #include "core/base/plain_file.h"
-#include "launch/artifacts/run_dir.h"
 #include "launch/cluster/process_view.h"
+#include "launch/records/run_dir.h"
 
 namespace lockstep {
 namespace {

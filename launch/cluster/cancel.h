@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "launch/artifacts/run_status.h"
+#include "launch/records/run_status.h"
 
 namespace lockstep {
 

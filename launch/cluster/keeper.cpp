@@ -15,8 +15,8 @@
 #include "core/base/plain_file.h"
 #include "core/base/system_call.h"
 #include "core/base/temporary.h"
-#include "launch/cluster/child_process.h"
-#include "launch/cluster/control.h"
+#include "launch/process/child_process.h"
+#include "launch/process/control.h"
 
 namespace lockstep {
 namespace {

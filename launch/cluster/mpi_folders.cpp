@@ -10,7 +10,7 @@
 #include "comm/mpi/mpi_launch.h"
 #include "core/base/host.h"
 #include "core/base/system_call.h"
-#include "launch/artifacts/temp_dir.h"
+#include "launch/world/temp_dir.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "core/base/error.h"
-#include "launch/cluster/child_process.h"
+#include "launch/process/child_process.h"
 
 namespace lockstep {
 

@@ -12,9 +12,9 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "launch/cluster/child_process.h"
-#include "launch/cluster/control.h"
 #include "launch/cluster/keeper.h"
+#include "launch/process/child_process.h"
+#include "launch/process/control.h"
 
 namespace lockstep {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/cluster/control.h"
+#include "launch/process/control.h"
 
 namespace lockstep {
 

@@ -1,8 +1,8 @@
 #include "core/base/error.h"
 #include "launch/cluster/agent.h"
 #include "launch/cluster/keeper.h"
-#include "launch/cluster/memory_holder.h"
 #include "launch/commands/commands.h"
+#include "launch/recovery/memory_holder.h"
 
 namespace lockstep {
 

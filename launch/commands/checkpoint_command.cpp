@@ -11,7 +11,7 @@
 #include "core/io/json.h"
 #include "core/state/checkpoint.h"
 #include "data/samples/schema.h"
-#include "launch/artifacts/machine_parts.h"
+#include "launch/checkpoints/machine_parts.h"
 #include "launch/commands/checkpoint_export.h"
 #include "launch/commands/chosen_checkpoint.h"
 #include "launch/commands/command_line.h"

@@ -27,7 +27,6 @@
 #include "core/kernels/kernels.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
-#include "launch/artifacts/shared_folder.h"
 #include "launch/commands/burn.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
@@ -35,6 +34,7 @@
 #include "launch/commands/progress.h"
 #include "launch/world/fail_together.h"
 #include "launch/world/memory_report.h"
+#include "launch/world/shared_folder.h"
 #include "launch/world/world.h"
 
 namespace lockstep {

@@ -12,7 +12,7 @@
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
 #include "data/text/tokenizer/special_tokens.h"
-#include "launch/artifacts/open_whole.h"
+#include "launch/checkpoints/open_whole.h"
 #include "launch/commands/chosen_checkpoint.h"
 #include "launch/commands/job.h"
 #include "launch/commands/shown_progress.h"

@@ -10,8 +10,7 @@
 #include "core/interop/hf_model.h"
 #include "data/import/images/mask_values.h"
 #include "data/streams/unlabelled.h"
-#include "launch/artifacts/open_whole.h"
-#include "launch/artifacts/temp_dir.h"
+#include "launch/checkpoints/open_whole.h"
 #include "launch/commands/chosen_checkpoint.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/find_vocabulary.h"
@@ -27,6 +26,7 @@
 #include "launch/training/placed_task.h"
 #include "launch/training/predict.h"
 #include "launch/world/fail_together.h"
+#include "launch/world/temp_dir.h"
 #include "launch/world/world.h"
 
 namespace lockstep {

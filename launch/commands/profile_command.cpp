@@ -5,11 +5,11 @@
 
 #include "core/base/text_table.h"
 #include "core/io/files.h"
-#include "launch/artifacts/run_dir.h"
-#include "launch/artifacts/run_status.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/config/settings.h"
+#include "launch/records/run_dir.h"
+#include "launch/records/run_status.h"
 #include "launch/report/profile_summary.h"
 #include "launch/world/world.h"
 

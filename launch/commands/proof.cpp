@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "core/tensor/raw_ops.h"
-#include "launch/artifacts/open_whole.h"
+#include "launch/checkpoints/open_whole.h"
 #include "launch/world/fail_together.h"
 #include "sharding/cut_chunks.h"
 

@@ -8,8 +8,7 @@
 #include "core/base/log.h"
 #include "core/base/partition.h"
 #include "core/io/json.h"
-#include "launch/artifacts/saver.h"
-#include "launch/artifacts/temp_dir.h"
+#include "launch/checkpoints/saver.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/job.h"
@@ -19,6 +18,7 @@
 #include "launch/training/build_model.h"
 #include "launch/training/memory_advice.h"
 #include "launch/world/fail_together.h"
+#include "launch/world/temp_dir.h"
 #include "launch/world/world.h"
 
 namespace lockstep {

@@ -15,9 +15,6 @@
 #include "core/base/text_table.h"
 #include "core/io/files.h"
 #include "core/io/json.h"
-#include "launch/artifacts/prometheus.h"
-#include "launch/artifacts/run_dir.h"
-#include "launch/artifacts/run_status.h"
 #include "launch/cluster/cancel.h"
 #include "launch/cluster/submitted.h"
 #include "launch/commands/command_line.h"
@@ -25,6 +22,9 @@
 #include "launch/commands/progress.h"
 #include "launch/commands/sweep_record.h"
 #include "launch/commands/terminal.h"
+#include "launch/records/prometheus.h"
+#include "launch/records/run_dir.h"
+#include "launch/records/run_status.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,6 @@
 #include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/io/files.h"
-#include "launch/artifacts/run_dir.h"
 #include "launch/cluster/submitted.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
@@ -14,6 +13,7 @@
 #include "launch/commands/sweep_points.h"
 #include "launch/config/settings.h"
 #include "launch/config/sweep_grammar.h"
+#include "launch/records/run_dir.h"
 
 namespace lockstep {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "core/base/plain_file.h"
 #include "core/io/json.h"
-#include "launch/artifacts/run_dir.h"
 #include "launch/commands/sweep_halving.h"
 #include "launch/config/sweep_grammar.h"
+#include "launch/records/run_dir.h"
 
 namespace lockstep {
 

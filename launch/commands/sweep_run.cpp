@@ -17,7 +17,7 @@
 #include "core/device/thread_pool.h"
 #include "core/io/files.h"
 #include "data/streams/data_identity.h"
-#include "launch/cluster/child_process.h"
+#include "launch/process/child_process.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/median.h"
 #include "core/base/text_table.h"
-#include "launch/artifacts/jumps.h"
+#include "launch/records/jumps.h"
 
 namespace lockstep {
 namespace {

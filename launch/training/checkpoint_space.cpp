@@ -3,8 +3,8 @@
 #include <limits>
 #include <numeric>
 
-#include "launch/artifacts/planned_saves.h"
-#include "launch/artifacts/run_dir.h"
+#include "launch/checkpoints/planned_saves.h"
+#include "launch/records/run_dir.h"
 #include "launch/world/memory_report.h"
 
 namespace lockstep {

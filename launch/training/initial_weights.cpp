@@ -11,7 +11,7 @@
 #include "core/interop/load_weights.h"
 #include "core/kernels/kernels.h"
 #include "data/text/vocabulary.h"
-#include "launch/artifacts/open_whole.h"
+#include "launch/checkpoints/open_whole.h"
 #include "launch/config/run_data.h"
 #include "launch/training/base_weights.h"
 #include "launch/training/build_model.h"

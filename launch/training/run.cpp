@@ -7,17 +7,17 @@
 #include "core/base/text_table.h"
 #include "core/device/thread_pool.h"
 #include "core/io/files.h"
-#include "launch/artifacts/goodput.h"
-#include "launch/artifacts/machine_parts.h"
-#include "launch/artifacts/metrics.h"
-#include "launch/artifacts/open_whole.h"
-#include "launch/artifacts/shared_folder.h"
+#include "launch/checkpoints/machine_parts.h"
+#include "launch/checkpoints/open_whole.h"
+#include "launch/records/goodput.h"
+#include "launch/records/metrics.h"
 #include "launch/training/breakdown.h"
 #include "launch/training/checkpoint_space.h"
 #include "launch/training/data_notes.h"
 #include "launch/training/stop_request.h"
 #include "launch/world/fail_together.h"
 #include "launch/world/memory_report.h"
+#include "launch/world/shared_folder.h"
 
 namespace lockstep {
 namespace {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "launch/artifacts/run_dir.h"
+#include "launch/records/run_dir.h"
+#include "launch/recovery/memory_recovery.h"
 #include "launch/training/chaos.h"
-#include "launch/training/memory_recovery.h"
 #include "launch/training/run_observer.h"
 #include "launch/training/run_saves.h"
 #include "launch/training/timeline.h"

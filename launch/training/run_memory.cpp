@@ -7,7 +7,7 @@
 #include "core/device/context.h"
 #include "core/device/memory_peak.h"
 #include "core/io/files.h"
-#include "launch/artifacts/metrics.h"
+#include "launch/records/metrics.h"
 #include "launch/training/run_observer.h"
 #include "launch/world/memory_report.h"
 

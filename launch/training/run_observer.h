@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "launch/artifacts/run_dir.h"
-#include "launch/artifacts/saver.h"
+#include "launch/checkpoints/saver.h"
+#include "launch/records/run_dir.h"
 #include "launch/training/trainer.h"
 
 namespace lockstep {

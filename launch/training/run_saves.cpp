@@ -4,8 +4,8 @@
 
 #include "core/base/log.h"
 #include "core/base/text_table.h"
-#include "launch/artifacts/machine_parts.h"
-#include "launch/artifacts/run_dir.h"
+#include "launch/checkpoints/machine_parts.h"
+#include "launch/records/run_dir.h"
 #include "launch/world/together.h"
 
 namespace lockstep {

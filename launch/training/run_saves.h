@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "launch/artifacts/checkpoint_mirror.h"
-#include "launch/artifacts/saver.h"
-#include "launch/training/memory_recovery.h"
+#include "launch/checkpoints/checkpoint_mirror.h"
+#include "launch/checkpoints/saver.h"
+#include "launch/recovery/memory_recovery.h"
 #include "launch/training/trainer.h"
 
 namespace lockstep {

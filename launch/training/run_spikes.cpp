@@ -3,7 +3,7 @@
 
 #include "core/base/log.h"
 #include "core/base/text_table.h"
-#include "launch/artifacts/jumps.h"
+#include "launch/records/jumps.h"
 #include "launch/training/run_observer.h"
 
 namespace lockstep {

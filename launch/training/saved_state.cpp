@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "launch/artifacts/open_whole.h"
-#include "launch/artifacts/run_dir.h"
-#include "launch/artifacts/saver.h"
+#include "launch/checkpoints/open_whole.h"
+#include "launch/checkpoints/saver.h"
+#include "launch/records/run_dir.h"
 #include "launch/world/fail_together.h"
 
 namespace lockstep {

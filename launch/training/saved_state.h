@@ -16,11 +16,12 @@ class SavedState {
 
   // Reads the newest valid checkpoint into `state`, this rank's entries, among them those of parallel.state(), and
   // returns what it knows beside them; of a directory without a checkpoint, changes nothing and returns the state
-  // before the first step. Collective. Throws what newest_whole (launch/artifacts/open_whole.h) and load_entries throw.
+  // before the first step. Collective. Throws what newest_whole (launch/checkpoints/open_whole.h) and load_entries
+  // throw.
   CheckpointInfo resume(const std::vector<StateEntry>& state) const;
   // Saves `state`, in which replicas hold the same entries, and waits until it is complete on disk; each file is that
   // of one machine. Collective. Throws, on all ranks: ExitCode::kStorage, kNumeric, kRankLost
-  // (launch/artifacts/saver.h).
+  // (launch/checkpoints/saver.h).
   void save(const CheckpointInfo& info, const std::vector<StateEntry>& state) const;
 
  private:

@@ -5,7 +5,7 @@
 
 #include "core/base/partition.h"
 #include "core/device/backend.h"
-#include "launch/training/memory_recovery.h"
+#include "launch/recovery/memory_recovery.h"
 #include "launch/training/reference.h"
 #include "launch/training/trial_pass.h"
 #include "launch/world/memory_report.h"

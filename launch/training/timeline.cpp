@@ -15,7 +15,7 @@
 #include "core/base/median.h"
 #include "core/device/context.h"
 #include "core/io/files.h"
-#include "launch/artifacts/machine_parts.h"
+#include "launch/checkpoints/machine_parts.h"
 
 namespace lockstep {
 namespace {

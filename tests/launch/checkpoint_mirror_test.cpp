@@ -1,6 +1,6 @@
 // CheckpointMirror: what it brings is whole, whatever becomes of the original meanwhile; a slow one passes over what is
 // no longer the newest; what cannot be brought is said and harms nothing. And how fast is written.
-#include "launch/artifacts/checkpoint_mirror.h"
+#include "launch/checkpoints/checkpoint_mirror.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launch/artifacts/run_dir.h"
+#include "launch/records/run_dir.h"
 #include "tests/support/files.h"
 #include "tests/support/run_ranks.h"
 

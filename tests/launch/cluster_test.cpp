@@ -10,8 +10,6 @@
 #include "core/base/error.h"
 #include "core/base/flight_recorder.h"
 #include "launch/cluster/absent_machines.h"
-#include "launch/cluster/child_process.h"
-#include "launch/cluster/control.h"
 #include "launch/cluster/diagnosis.h"
 #include "launch/cluster/hosts.h"
 #include "launch/cluster/mpirun.h"
@@ -19,6 +17,8 @@
 #include "launch/cluster/stack_dump.h"
 #include "launch/cluster/step_times.h"
 #include "launch/cluster/strangers.h"
+#include "launch/process/child_process.h"
+#include "launch/process/control.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/time_bound.h"
 

@@ -1,10 +1,10 @@
-#include "launch/artifacts/goodput.h"
+#include "launch/records/goodput.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "launch/artifacts/run_dir.h"
+#include "launch/records/run_dir.h"
 #include "tests/support/files.h"
 
 namespace lockstep::goodput_test {

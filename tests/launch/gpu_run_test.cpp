@@ -16,7 +16,7 @@
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 #include "data/import/import.h"
-#include "launch/artifacts/saver.h"
+#include "launch/checkpoints/saver.h"
 #include "launch/commands/commands.h"
 #include "launch/training/shared_data.h"
 #include "launch/training/trained_model.h"

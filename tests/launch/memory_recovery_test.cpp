@@ -1,6 +1,6 @@
 // State in memory that outlives the ranks: another start of the job, of other ranks on other machines, goes on from it
 // with the bits of an undisturbed run. Machines are planted, and each has a holder that is a thread of the test.
-#include "launch/training/memory_recovery.h"
+#include "launch/recovery/memory_recovery.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -11,9 +11,9 @@
 #include <mutex>
 #include <thread>
 
+#include "launch/process/unix_socket.h"
 #include "launch/training/sentinel.h"
 #include "launch/training/shared_data.h"
-#include "launch/world/unix_socket.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/planted_machines.h"
 #include "tests/support/run_ranks.h"
@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 
-// Does what launch/cluster/memory_holder.cpp does, in a thread.
+// Does what launch/recovery/memory_holder.cpp does, in a thread.
 class Holder {
  public:
   explicit Holder(const std::string& name) : id_(name), socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {

@@ -1,4 +1,4 @@
-#include "launch/artifacts/metrics.h"
+#include "launch/records/metrics.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

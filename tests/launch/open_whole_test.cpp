@@ -1,5 +1,5 @@
 // Ranks verify a checkpoint together: damage that one of them reads is every rank's, and is said once.
-#include "launch/artifacts/open_whole.h"
+#include "launch/checkpoints/open_whole.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "launch/artifacts/planned_saves.h"
+#include "launch/checkpoints/planned_saves.h"
 
 #include <gtest/gtest.h>
 

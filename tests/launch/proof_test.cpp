@@ -8,7 +8,7 @@
 #include <limits>
 #include <mutex>
 
-#include "launch/artifacts/saver.h"
+#include "launch/checkpoints/saver.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/run_ranks.h"
 

@@ -1,4 +1,4 @@
-#include "launch/artifacts/run_dir.h"
+#include "launch/records/run_dir.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 // Saver: what is saved is what was there when it began, whatever training does meanwhile; a failure is every rank's, is
 // said once, and harms no earlier checkpoint.
-#include "launch/artifacts/saver.h"
+#include "launch/checkpoints/saver.h"
 
 #include <gtest/gtest.h>
 

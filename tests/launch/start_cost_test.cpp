@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "launch/artifacts/saver.h"
+#include "launch/checkpoints/saver.h"
 #include "launch/commands/commands.h"
 #include "launch/training/shared_data.h"
 #include "launch/training/trainer.h"

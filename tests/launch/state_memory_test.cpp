@@ -1,4 +1,4 @@
-#include "launch/artifacts/state_memory.h"
+#include "launch/recovery/state_memory.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -28,8 +28,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "launch/world/held_memory.h"
-#include "launch/world/unix_socket.h"
+#include "launch/process/unix_socket.h"
+#include "launch/recovery/held_memory.h"
 
 using namespace lockstep;
 namespace fs = std::filesystem;
