@@ -1,6 +1,6 @@
 // Task: what is learnt from the data: the model or models that it trains, what it reads of a batch, the phases of a
 // step, the loss and the metrics. Users derive theirs from it, or from one of this folder. Owned by a PlacedTask
-// (launch/training/placed_task.h), or by a loop of one's own.
+// (launch/training/step/placed_task.h), or by a loop of one's own.
 #pragma once
 
 #include <functional>

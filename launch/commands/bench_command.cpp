@@ -10,7 +10,7 @@
 #include "core/io/json.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/job.h"
-#include "launch/training/breakdown.h"
+#include "launch/training/profiling/breakdown.h"
 #include "launch/world/memory_report.h"
 
 namespace lockstep {

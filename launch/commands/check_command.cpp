@@ -18,9 +18,9 @@
 #include "launch/commands/progress.h"
 #include "launch/config/run_length.h"
 #include "launch/records/run_dir.h"
-#include "launch/training/checkpoint_space.h"
-#include "launch/training/memory_advice.h"
-#include "launch/training/step_plan.h"
+#include "launch/training/guards/memory_advice.h"
+#include "launch/training/loop/checkpoint_space.h"
+#include "launch/training/loop/step_plan.h"
 #include "launch/world/memory_report.h"
 #include "launch/world/world.h"
 

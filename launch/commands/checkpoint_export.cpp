@@ -24,8 +24,8 @@
 #include "launch/commands/export_data.h"
 #include "launch/config/run_data.h"
 #include "launch/config/settings.h"
-#include "launch/training/build_model.h"
-#include "launch/training/exported_weights.h"
+#include "launch/training/weights/build_model.h"
+#include "launch/training/weights/exported_weights.h"
 
 namespace lockstep {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "launch/training/memory_advice.h"
+#include "launch/training/guards/memory_advice.h"
 #include "launch/world/open_files.h"
 
 namespace lockstep {

@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "launch/commands/command_line.h"
-#include "launch/training/shared_data.h"
-#include "launch/training/trainer.h"
+#include "launch/training/step/shared_data.h"
+#include "launch/training/step/trainer.h"
 #include "launch/world/world.h"
 
 namespace lockstep {

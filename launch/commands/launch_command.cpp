@@ -35,7 +35,7 @@
 #include "launch/records/run_dir.h"
 #include "launch/records/run_status.h"
 #include "launch/recovery/memory_holder.h"
-#include "launch/training/step_plan.h"
+#include "launch/training/loop/step_plan.h"
 #include "launch/world/memory_report.h"
 #include "launch/world/temp_dir.h"
 #include "launch/world/world.h"

@@ -11,7 +11,7 @@
 #include "core/ops/ops.h"
 #include "data/images/class_colour.h"
 #include "data/images/codecs/image_codec.h"
-#include "launch/training/trained_model.h"
+#include "launch/training/weights/trained_model.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/training/trainer.h"
+#include "launch/training/step/trainer.h"
 
 namespace lockstep {
 

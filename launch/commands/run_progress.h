@@ -1,7 +1,7 @@
 // The progress display of a training run.
 #pragma once
 
-#include "launch/training/run_observer.h"
+#include "launch/training/loop/run_observer.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include "core/base/log.h"
 #include "core/device/allocator.h"
 #include "launch/config/run_length.h"
-#include "launch/training/step_plan.h"
+#include "launch/training/loop/step_plan.h"
 
 namespace lockstep {
 namespace {

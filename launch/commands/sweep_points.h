@@ -10,7 +10,7 @@
 
 #include "launch/commands/sweep_record.h"
 #include "launch/config/settings.h"
-#include "launch/training/shared_data.h"
+#include "launch/training/step/shared_data.h"
 
 namespace lockstep {
 

@@ -9,8 +9,8 @@
 #include "core/interop/hf_model.h"
 #include "launch/commands/chosen_checkpoint.h"
 #include "launch/commands/find_vocabulary.h"
-#include "launch/training/build_model.h"
-#include "launch/training/load_model.h"
+#include "launch/training/weights/build_model.h"
+#include "launch/training/weights/load_model.h"
 
 namespace lockstep {
 

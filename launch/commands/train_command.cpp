@@ -4,8 +4,8 @@
 #include "launch/commands/commands.h"
 #include "launch/commands/job.h"
 #include "launch/commands/run_progress.h"
-#include "launch/training/run.h"
-#include "launch/training/stop_request.h"
+#include "launch/training/loop/run.h"
+#include "launch/training/loop/stop_request.h"
 
 namespace lockstep {
 

@@ -27,8 +27,10 @@ struct RunPaths {
   std::string checkpoints() const { return dir + "/checkpoints"; }
   std::string tensorboard() const { return dir + "/tensorboard"; }
   std::string lock() const { return dir + "/lock"; }
-  std::string reference() const { return dir + "/reference.h5"; }  // of preferences (launch/training/reference.h)
-  std::string ranks() const { return dir + "/ranks.jsonl"; }       // of a launcher, while it runs
+  std::string reference() const {
+    return dir + "/reference.h5";
+  }                                                           // of preferences (launch/training/evaluation/reference.h)
+  std::string ranks() const { return dir + "/ranks.jsonl"; }  // of a launcher, while it runs
 };
 
 // The content of failure.json.

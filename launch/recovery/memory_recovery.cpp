@@ -12,7 +12,7 @@
 #include "core/device/context.h"
 #include "core/state/checkpoint_part.h"
 #include "core/state/manifest.h"
-#include "launch/training/chaos.h"
+#include "launch/training/guards/chaos.h"
 #include "launch/world/fail_together.h"
 #include "launch/world/memory_report.h"
 #include "optim/copies_beside.h"

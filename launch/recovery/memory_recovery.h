@@ -19,7 +19,7 @@
 #include "launch/recovery/held_memory.h"
 #include "launch/recovery/state_memory.h"
 #include "launch/recovery/state_mirror.h"
-#include "launch/training/trainer.h"
+#include "launch/training/step/trainer.h"
 
 namespace lockstep {
 

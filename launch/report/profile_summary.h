@@ -1,4 +1,4 @@
-// What a timeline (launch/training/timeline.h) says, as tables and advice. Plain values and functions.
+// What a timeline (launch/training/profiling/timeline.h) says, as tables and advice. Plain values and functions.
 #pragma once
 
 #include <cstdint>

@@ -204,8 +204,8 @@ set(LOCKSTEP_PUBLIC_HEADERS
   core/nn/containers.h core/nn/layers.h core/metrics/metric.h core/nn/module.h core/nn/multi_head_attention.h core/nn/recompute.h
   core/nn/simple_layers.h core/ops/ops.h
   data/import/import.h data/samples/inspect.h data/streams/loader.h data/streams/open_dataset.h data/text/vocabulary.h
-  launch/app.h launch/config/settings.h launch/training/evaluate.h launch/training/load_model.h launch/training/saved_state.h launch/training/shared_data.h
-  launch/training/trained_model.h launch/training/trainer.h launch/world/world.h
+  launch/app.h launch/config/settings.h launch/training/evaluation/evaluate.h launch/training/weights/load_model.h launch/training/step/saved_state.h launch/training/step/shared_data.h
+  launch/training/weights/trained_model.h launch/training/step/trainer.h launch/world/world.h
   optim/builtin.h optim/loss_scale.h optim/optimizer.h optim/schedule.h
   sharding/data_parallel.h)
 

@@ -7,7 +7,7 @@
 
 #include "core/nn/layers.h"
 #include "core/ops/ops.h"
-#include "launch/training/saved_state.h"
+#include "launch/training/step/saved_state.h"
 #include "launch/world/world.h"
 #include "optim/builtin.h"
 #include "sharding/data_parallel.h"

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "launch/training/trained_model.h"
+#include "launch/training/weights/trained_model.h"
 
 using namespace lockstep;
 

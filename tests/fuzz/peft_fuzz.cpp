@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "core/interop/load_weights.h"
-#include "launch/training/build_model.h"
+#include "launch/training/weights/build_model.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;

@@ -1,5 +1,5 @@
 // What a trace holds of training steps, and the tables that are made of it.
-#include "launch/training/breakdown.h"
+#include "launch/training/profiling/breakdown.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <sstream>
 #include <vector>
 
-#include "launch/training/shared_data.h"
-#include "launch/training/trainer.h"
+#include "launch/training/step/shared_data.h"
+#include "launch/training/step/trainer.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/run_ranks.h"
 

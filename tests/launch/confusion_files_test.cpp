@@ -1,5 +1,5 @@
 // A confusion matrix as a picture and as a table.
-#include "launch/training/confusion_files.h"
+#include "launch/training/evaluation/confusion_files.h"
 
 #include <gtest/gtest.h>
 

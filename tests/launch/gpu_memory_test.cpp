@@ -5,7 +5,7 @@
 
 #include "core/device/allocator.h"
 #include "launch/commands/commands.h"
-#include "launch/training/step_plan.h"
+#include "launch/training/loop/step_plan.h"
 #include "launch/world/memory_report.h"
 #include "launch/world/world.h"
 #include "tests/support/files.h"

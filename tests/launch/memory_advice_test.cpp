@@ -1,10 +1,10 @@
 // What a user is told where a GPU has too little memory: by what took most of it, keys that are not yet set so.
-#include "launch/training/memory_advice.h"
+#include "launch/training/guards/memory_advice.h"
 
 #include <gtest/gtest.h>
 
-#include "launch/training/shared_data.h"
-#include "launch/training/trainer.h"
+#include "launch/training/step/shared_data.h"
+#include "launch/training/step/trainer.h"
 #include "launch/world/world.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/fake_gpu.h"

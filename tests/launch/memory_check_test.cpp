@@ -1,6 +1,6 @@
 // verify.memory: a bit of the state that changes while nothing writes it is found before the next update reads it,
 // whenever in the step that was and whatever the rank did then.
-#include "launch/training/memory_check.h"
+#include "launch/training/guards/memory_check.h"
 
 #include <gtest/gtest.h>
 
@@ -13,9 +13,9 @@
 #include <thread>
 #include <tuple>
 
-#include "launch/training/sentinel.h"
-#include "launch/training/shared_data.h"
-#include "launch/training/trainer.h"
+#include "launch/training/guards/sentinel.h"
+#include "launch/training/step/shared_data.h"
+#include "launch/training/step/trainer.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/thorough.h"

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "launch/process/unix_socket.h"
-#include "launch/training/sentinel.h"
-#include "launch/training/shared_data.h"
+#include "launch/training/guards/sentinel.h"
+#include "launch/training/step/shared_data.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/planted_machines.h"
 #include "tests/support/run_ranks.h"

@@ -7,8 +7,8 @@
 #include "core/nn/layers.h"
 #include "core/ops/ops.h"
 #include "core/tasks/model_task.h"
-#include "launch/training/shared_data.h"
-#include "launch/training/trainer.h"
+#include "launch/training/step/shared_data.h"
+#include "launch/training/step/trainer.h"
 #include "tests/support/run_ranks.h"
 
 namespace lockstep::own_kinds_test {

@@ -1,6 +1,6 @@
 // Gradients that are computed once more by another rank: nothing of a run changes, and a rank that computes wrongly is
 // named.
-#include "launch/training/recheck.h"
+#include "launch/training/guards/recheck.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <set>
 
 #include "core/state/checkpoint.h"
-#include "launch/training/shared_data.h"
-#include "launch/training/trainer.h"
+#include "launch/training/step/shared_data.h"
+#include "launch/training/step/trainer.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/planted_machines.h"
 #include "tests/support/run_ranks.h"

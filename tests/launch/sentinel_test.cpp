@@ -1,5 +1,5 @@
 // The sentinel in a running training: clean runs pass, one flipped bit ends the run and is named.
-#include "launch/training/sentinel.h"
+#include "launch/training/guards/sentinel.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 
 #include "core/models/mlp.h"
 #include "core/ops/ops.h"
-#include "launch/training/shared_data.h"
-#include "launch/training/trainer.h"
+#include "launch/training/step/shared_data.h"
+#include "launch/training/step/trainer.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/run_ranks.h"
 

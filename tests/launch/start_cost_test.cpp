@@ -14,8 +14,8 @@
 
 #include "launch/checkpoints/saver.h"
 #include "launch/commands/commands.h"
-#include "launch/training/shared_data.h"
-#include "launch/training/trainer.h"
+#include "launch/training/step/shared_data.h"
+#include "launch/training/step/trainer.h"
 #include "tests/support/files.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/sanitized.h"

@@ -7,8 +7,8 @@
 #include "core/nn/layers.h"
 #include "core/ops/ops.h"
 #include "core/tasks/model_task.h"
-#include "launch/training/evaluate.h"
-#include "launch/training/run.h"
+#include "launch/training/evaluation/evaluate.h"
+#include "launch/training/loop/run.h"
 #include "tests/support/files.h"
 #include "tests/support/trained_run.h"
 

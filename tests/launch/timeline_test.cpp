@@ -1,5 +1,5 @@
 // Timelines of real steps, read by the rules of the Trace Event Format, and what is advised of planted ones.
-#include "launch/training/timeline.h"
+#include "launch/training/profiling/timeline.h"
 
 #include <algorithm>
 #include <chrono>
@@ -12,8 +12,8 @@
 
 #include "core/io/files.h"
 #include "launch/report/profile_summary.h"
-#include "launch/training/shared_data.h"
-#include "launch/training/trainer.h"
+#include "launch/training/step/shared_data.h"
+#include "launch/training/step/trainer.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/time_bound.h"

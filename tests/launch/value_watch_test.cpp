@@ -1,5 +1,5 @@
 // Statistics of watched modules and parameters, against values that are written down here.
-#include "launch/training/value_watch.h"
+#include "launch/training/guards/value_watch.h"
 
 #include <cmath>
 #include <limits>

@@ -14,7 +14,7 @@
 #include "core/interop/load_weights.h"
 #include "core/interop/peft_adapter.h"
 #include "core/io/safetensors.h"
-#include "launch/training/build_model.h"
+#include "launch/training/weights/build_model.h"
 #include "tests/support/files.h"
 
 namespace lockstep::peft_test {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/training/shared_data.h"
-#include "launch/training/trainer.h"
+#include "launch/training/step/shared_data.h"
+#include "launch/training/step/trainer.h"
 #include "tests/support/run_ranks.h"
 
 namespace lockstep::testing {

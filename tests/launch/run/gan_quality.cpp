@@ -15,7 +15,7 @@
 #include "core/models/gan.h"
 #include "core/ops/ops.h"
 #include "launch/app.h"
-#include "launch/training/load_model.h"
+#include "launch/training/weights/load_model.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,5 @@
-// A program of one's own that predicts with TrainedModel (launch/training/trained_model.h): a line of values a sample.
+// A program of one's own that predicts with TrainedModel (launch/training/weights/trained_model.h): a line of values a
+// sample.
 //   predict_program RUN rows FILE       numbers separated by commas, a row each
 //   predict_program RUN texts FILE      a text a line
 //   predict_program RUN images FILE...  each decoded, all of one size
@@ -10,7 +11,7 @@
 #include <vector>
 
 #include "data/images/codecs/image_codec.h"
-#include "launch/training/trained_model.h"
+#include "launch/training/weights/trained_model.h"
 
 namespace lockstep {
 namespace {
