@@ -10,7 +10,7 @@
 #include "core/io/files.h"
 #include "core/io/json.h"
 #include "launch/commands/commands.h"
-#include "launch/commands/text_model.h"
+#include "launch/text/text_model.h"
 #include "launch/world/devices.h"
 #include "launch/world/world.h"
 

@@ -11,12 +11,12 @@
 #include "core/io/json.h"
 #include "core/state/checkpoint.h"
 #include "data/samples/schema.h"
+#include "launch/arguments/chosen_checkpoint.h"
+#include "launch/arguments/command_line.h"
 #include "launch/checkpoints/machine_parts.h"
-#include "launch/commands/checkpoint_export.h"
-#include "launch/commands/chosen_checkpoint.h"
-#include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/config/config.h"
+#include "launch/export/checkpoint_export.h"
 #include "launch/world/world.h"
 
 namespace lockstep {

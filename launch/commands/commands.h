@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launch/app.h"
-#include "launch/commands/command_line.h"
+#include "launch/arguments/command_line.h"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "launch/commands/command_line.h"
+#include "launch/arguments/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/config/settings.h"
 

@@ -1,10 +1,10 @@
 #include <unistd.h>
 
-#include "launch/commands/command_line.h"
+#include "launch/arguments/command_line.h"
 #include "launch/commands/commands.h"
-#include "launch/commands/terminal.h"
 #include "launch/config/did_you_mean.h"
 #include "launch/config/settings.h"
+#include "launch/terminal/terminal.h"
 #include "launch/world/world.h"
 
 namespace lockstep {

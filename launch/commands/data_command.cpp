@@ -5,11 +5,11 @@
 #include "data/samples/inspect.h"
 #include "data/samples/sample_kind.h"
 #include "data/samples/show.h"
-#include "launch/commands/command_line.h"
+#include "launch/arguments/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/data_files.h"
 #include "launch/commands/import_command.h"
-#include "launch/commands/shown_progress.h"
+#include "launch/terminal/shown_progress.h"
 #include "launch/world/world.h"
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "launch/commands/command_line.h"
+#include "launch/arguments/command_line.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "launch/commands/command_line.h"
+#include "launch/arguments/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/world/devices.h"
 

@@ -8,7 +8,7 @@
 #include "core/device/stream.h"
 #include "core/io/json.h"
 #include "launch/commands/commands.h"
-#include "launch/commands/text_model.h"
+#include "launch/text/text_model.h"
 #include "launch/world/devices.h"
 #include "launch/world/world.h"
 

@@ -9,12 +9,12 @@
 #include "core/state/checkpoint.h"
 #include "data/import/import.h"
 #include "data/samples/inspect.h"
+#include "launch/arguments/find_vocabulary.h"
+#include "launch/arguments/table_options.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/data_files.h"
-#include "launch/commands/find_vocabulary.h"
-#include "launch/commands/shown_progress.h"
-#include "launch/commands/table_options.h"
 #include "launch/config/run_data.h"
+#include "launch/terminal/shown_progress.h"
 
 namespace lockstep {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "launch/app.h"
-#include "launch/commands/command_line.h"
+#include "launch/arguments/command_line.h"
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "launch/commands/command_line.h"
+#include "launch/arguments/command_line.h"
 #include "launch/training/step/shared_data.h"
 #include "launch/training/step/trainer.h"
 #include "launch/world/world.h"

@@ -1,7 +1,7 @@
 // `lockstep man`: manual pages in roff (man(7)), made from the tables of commands and of exit codes.
 #include <algorithm>
 
-#include "launch/commands/command_line.h"
+#include "launch/arguments/command_line.h"
 #include "launch/commands/commands.h"
 
 namespace lockstep {

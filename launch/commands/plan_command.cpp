@@ -9,7 +9,7 @@
 #include "core/base/partition.h"
 #include "core/base/text_table.h"
 #include "core/io/files.h"
-#include "launch/commands/command_line.h"
+#include "launch/arguments/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/config/run_length.h"
 #include "launch/training/loop/step_plan.h"

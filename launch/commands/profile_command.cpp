@@ -5,7 +5,7 @@
 
 #include "core/base/text_table.h"
 #include "core/io/files.h"
-#include "launch/commands/command_line.h"
+#include "launch/arguments/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/config/settings.h"
 #include "launch/records/run_dir.h"

@@ -9,13 +9,13 @@
 #include "core/base/log.h"
 #include "core/io/files.h"
 #include "data/import/tables/csv.h"
-#include "launch/commands/command_line.h"
+#include "launch/arguments/command_line.h"
 #include "launch/commands/commands.h"
-#include "launch/commands/sweep_record.h"
 #include "launch/records/goodput.h"
 #include "launch/records/run_status.h"
 #include "launch/report/page.h"
 #include "launch/report/run_report.h"
+#include "launch/sweep/record.h"
 #include "launch/world/world.h"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "core/base/text_table.h"
-#include "launch/commands/progress.h"
+#include "launch/terminal/progress.h"
 
 namespace lockstep {
 namespace {

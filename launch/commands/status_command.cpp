@@ -15,16 +15,16 @@
 #include "core/base/text_table.h"
 #include "core/io/files.h"
 #include "core/io/json.h"
+#include "launch/arguments/command_line.h"
 #include "launch/cluster/cancel.h"
 #include "launch/cluster/submitted.h"
-#include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
-#include "launch/commands/progress.h"
-#include "launch/commands/sweep_record.h"
-#include "launch/commands/terminal.h"
 #include "launch/records/prometheus.h"
 #include "launch/records/run_dir.h"
 #include "launch/records/run_status.h"
+#include "launch/sweep/record.h"
+#include "launch/terminal/progress.h"
+#include "launch/terminal/terminal.h"
 
 namespace lockstep {
 namespace {

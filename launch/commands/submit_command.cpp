@@ -6,14 +6,14 @@
 #include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/io/files.h"
+#include "launch/arguments/command_line.h"
+#include "launch/arguments/sweep_options.h"
 #include "launch/cluster/submitted.h"
-#include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
-#include "launch/commands/sweep_options.h"
-#include "launch/commands/sweep_points.h"
 #include "launch/config/settings.h"
 #include "launch/config/sweep_grammar.h"
 #include "launch/records/run_dir.h"
+#include "launch/sweep/points.h"
 
 namespace lockstep {
 namespace {

@@ -5,13 +5,13 @@
 #include "core/base/log.h"
 #include "core/base/text_table.h"
 #include "data/streams/data_identity.h"
-#include "launch/commands/command_line.h"
+#include "launch/arguments/command_line.h"
+#include "launch/arguments/sweep_options.h"
 #include "launch/commands/commands.h"
-#include "launch/commands/sweep_options.h"
-#include "launch/commands/sweep_points.h"
-#include "launch/commands/sweep_run.h"
 #include "launch/config/settings.h"
 #include "launch/process/child_process.h"
+#include "launch/sweep/points.h"
+#include "launch/sweep/run.h"
 
 namespace lockstep {
 namespace {

@@ -15,10 +15,10 @@
 #include "data/text/tokenizer/tokenizer_file.h"
 #include "data/text/tokenizer/train_bpe.h"
 #include "data/text/tokenizer/word_pieces.h"
-#include "launch/commands/command_line.h"
+#include "launch/arguments/command_line.h"
+#include "launch/arguments/find_vocabulary.h"
 #include "launch/commands/commands.h"
-#include "launch/commands/find_vocabulary.h"
-#include "launch/commands/progress.h"
+#include "launch/terminal/progress.h"
 #include "launch/world/world.h"
 
 namespace lockstep {

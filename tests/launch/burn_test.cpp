@@ -1,4 +1,4 @@
-#include "launch/commands/burn.h"
+#include "launch/doctor/burn.h"
 
 #include <gtest/gtest.h>
 

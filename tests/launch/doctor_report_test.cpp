@@ -1,4 +1,4 @@
-#include "launch/commands/doctor_report.h"
+#include "launch/doctor/doctor_report.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "launch/commands/progress.h"
+#include "launch/terminal/progress.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // What prove says of two runs: the first step, tensor and element that differ, and how far fast mode is off.
-#include "launch/commands/proof.h"
+#include "launch/proof/proof.h"
 #include "launch/training/step/shared_data.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "launch/commands/sweep_halving.h"
+#include "launch/sweep/halving.h"
 
 #include <gtest/gtest.h>
 
