@@ -6,9 +6,9 @@
 #include <sstream>
 
 #include "core/base/error.h"
-#include "launch/commands/commands.h"
 #include "launch/config/did_you_mean.h"
 #include "launch/config/other_names.h"
+#include "launch/terminal/output.h"
 
 namespace lockstep {
 namespace po = boost::program_options;

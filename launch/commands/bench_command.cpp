@@ -10,6 +10,7 @@
 #include "core/io/json.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/job.h"
+#include "launch/terminal/output.h"
 #include "launch/training/profiling/breakdown.h"
 #include "launch/world/memory_report.h"
 

@@ -17,6 +17,7 @@
 #include "launch/commands/commands.h"
 #include "launch/config/run_length.h"
 #include "launch/records/run_dir.h"
+#include "launch/terminal/output.h"
 #include "launch/terminal/progress.h"
 #include "launch/training/guards/memory_advice.h"
 #include "launch/training/loop/checkpoint_space.h"

@@ -17,6 +17,7 @@
 #include "launch/commands/commands.h"
 #include "launch/config/config.h"
 #include "launch/export/checkpoint_export.h"
+#include "launch/terminal/output.h"
 #include "launch/world/world.h"
 
 namespace lockstep {

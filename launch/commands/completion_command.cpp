@@ -6,6 +6,7 @@
 #include "launch/arguments/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/config/settings.h"
+#include "launch/terminal/output.h"
 
 namespace lockstep {
 namespace {

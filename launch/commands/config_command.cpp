@@ -4,6 +4,7 @@
 #include "launch/commands/commands.h"
 #include "launch/config/did_you_mean.h"
 #include "launch/config/settings.h"
+#include "launch/terminal/output.h"
 #include "launch/terminal/terminal.h"
 #include "launch/world/world.h"
 

@@ -9,6 +9,7 @@
 #include "launch/commands/commands.h"
 #include "launch/commands/data_files.h"
 #include "launch/commands/import_command.h"
+#include "launch/terminal/output.h"
 #include "launch/terminal/shown_progress.h"
 #include "launch/world/world.h"
 

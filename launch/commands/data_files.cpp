@@ -11,6 +11,7 @@
 #include "data/samples/verify.h"
 #include "data/streams/open_dataset.h"
 #include "launch/commands/commands.h"
+#include "launch/terminal/output.h"
 #include "launch/terminal/shown_progress.h"
 
 namespace lockstep {

@@ -1,5 +1,6 @@
 #include "launch/arguments/command_line.h"
 #include "launch/commands/commands.h"
+#include "launch/terminal/output.h"
 #include "launch/world/devices.h"
 
 namespace lockstep {

@@ -12,6 +12,7 @@
 #include "launch/commands/job.h"
 #include "launch/config/run_data.h"
 #include "launch/records/run_dir.h"
+#include "launch/terminal/output.h"
 #include "launch/training/evaluation/confusion_files.h"
 #include "launch/training/evaluation/reference.h"
 #include "launch/training/step/placed_task.h"

@@ -7,8 +7,9 @@
 #include "core/base/log.h"
 #include "core/device/stream.h"
 #include "core/io/json.h"
+#include "launch/arguments/text_options.h"
 #include "launch/commands/commands.h"
-#include "launch/text/text_model.h"
+#include "launch/terminal/output.h"
 #include "launch/world/devices.h"
 #include "launch/world/world.h"
 

@@ -9,12 +9,13 @@
 #include "core/state/checkpoint.h"
 #include "data/import/import.h"
 #include "data/samples/inspect.h"
-#include "launch/arguments/find_vocabulary.h"
 #include "launch/arguments/table_options.h"
-#include "launch/commands/commands.h"
+#include "launch/arguments/vocabulary_options.h"
 #include "launch/commands/data_files.h"
 #include "launch/config/run_data.h"
+#include "launch/terminal/output.h"
 #include "launch/terminal/shown_progress.h"
+#include "launch/text/find_vocabulary.h"
 
 namespace lockstep {
 namespace {

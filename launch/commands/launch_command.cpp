@@ -34,6 +34,7 @@
 #include "launch/records/run_dir.h"
 #include "launch/records/run_status.h"
 #include "launch/recovery/memory_holder.h"
+#include "launch/terminal/output.h"
 #include "launch/terminal/progress.h"
 #include "launch/training/loop/step_plan.h"
 #include "launch/world/memory_report.h"

@@ -3,6 +3,7 @@
 
 #include "launch/arguments/command_line.h"
 #include "launch/commands/commands.h"
+#include "launch/terminal/output.h"
 
 namespace lockstep {
 namespace {

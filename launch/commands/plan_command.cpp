@@ -12,6 +12,7 @@
 #include "launch/arguments/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/config/run_length.h"
+#include "launch/terminal/output.h"
 #include "launch/training/loop/step_plan.h"
 #include "launch/training/step/shared_data.h"
 #include "launch/training/step/trainer.h"

@@ -11,6 +11,7 @@
 #include "launch/records/run_dir.h"
 #include "launch/records/run_status.h"
 #include "launch/report/profile_summary.h"
+#include "launch/terminal/output.h"
 #include "launch/world/world.h"
 
 namespace lockstep {

@@ -2,23 +2,16 @@
 #include <charconv>
 #include <cmath>
 #include <set>
-#include <sstream>
 
 #include "comm/mpi/mpi_comm.h"
-#include "core/base/log.h"
 #include "core/base/partition.h"
 #include "core/io/json.h"
 #include "launch/arguments/command_line.h"
-#include "launch/checkpoints/saver.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/job.h"
 #include "launch/config/run_length.h"
-#include "launch/proof/proof.h"
-#include "launch/terminal/progress.h"
-#include "launch/training/guards/memory_advice.h"
-#include "launch/training/weights/build_model.h"
-#include "launch/world/fail_together.h"
-#include "launch/world/temp_dir.h"
+#include "launch/proof/prover.h"
+#include "launch/terminal/output.h"
 #include "launch/world/world.h"
 
 namespace lockstep {
@@ -29,45 +22,6 @@ const std::vector<std::string> kLevels = [] {
   for (ShardLevel level : kShardLevels) words.emplace_back(to_text(level));
   return words;
 }();
-
-// A layout of ranks on which the training runs.
-struct RankLayout {
-  int ranks = 1, group = 0;
-  std::string level = "none", recompute = "none";
-  std::unique_ptr<Settings> settings;
-
-  std::string level_text() const { return group ? str(level, " ", ranks / group, "x", group) : level; }
-  std::string name() const {
-    return str(ranks, ranks == 1 ? " rank" : " ranks", ", ", level_text(),
-               recompute == "none" ? "" : str(", recompute ", recompute));
-  }
-};
-
-// One run, which is one line of the table.
-struct Row {
-  const RankLayout* layout = nullptr;
-  const RankLayout* saved_by =
-      nullptr;  // the layout that trains the first half and saves; null: `layout` trains all steps
-  ProofRecord record = {};
-  std::string difference = {};              // from the first row, as text
-  std::pair<double, std::string> far = {};  // with reduce: fast, the largest relative difference and its tensor
-
-  std::string join(const std::string& before, const std::string& after) const {
-    return before == after ? after : str(before, " -> ", after);
-  }
-  std::string name() const {
-    return saved_by ? str("saved with ", saved_by->name(), ", resumed with ", layout->name()) : layout->name();
-  }
-};
-
-struct ProofPlan {
-  std::vector<std::string> notes;  // decisions, printed above the table
-  std::vector<std::unique_ptr<RankLayout>> layouts;
-  std::vector<Row> rows;  // the others are compared with the first; only those that fit the model run
-  int world = 1;          // ranks of the job
-  int64_t steps = 5, half = 0;
-  bool fast = false, json = false;
-};
 
 // The numbers of ranks, ascending: those of --ranks, or 1, 2, 4 (under a launcher, up to the number it started), as far
 // as a step has enough micro-batches.
@@ -166,11 +120,6 @@ class LayoutMaker {
   Recompute recompute_ = Recompute::kNone;
 };
 
-void require_steps(const Settings& s, int64_t steps) {
-  require(steps <= s.train.steps, ExitCode::kUsage, "--steps ", steps, ": are more than ",
-          s.config.place("train.steps"), ": ", length_text(s));
-}
-
 ProofPlan plan_of(const App& app, const Arguments& a) {
   ProofPlan plan;
   plan.steps = a.integer("steps", 1);
@@ -211,153 +160,17 @@ ProofPlan plan_of(const App& app, const Arguments& a) {
   return plan;
 }
 
-// Runs the plan on one rank of the world; only rank 0 gets the results.
-class Prover {
- public:
-  Prover(const ProofPlan& plan, Communicator& world, const Datasets& data, std::unique_ptr<Communicator>& group)
-      : plan_(plan), world_(world), proof_(world, data, group) {
-    fail_together(world, [&] {
-      for (const auto& layout : plan.layouts) {
-        resolve_steps(*layout->settings, *data.train);
-        require_steps(*layout->settings, plan.steps);
-      }
-      for (const Row& row : plan.rows) {
-        const Settings& s = *row.layout->settings;
-        if (s.recompute != Recompute::kNone &&
-            apply_recompute(*s.model->build(task_of(data.train->spec())), s.recompute) == 0)
-          continue;  // the model does not support this
-        rows_.push_back(row);
-      }
-    });
-    if (world.rank() != 0) return;
-    ProgressOptions o;
-    o.title = "prove";
-    o.total = plan.steps * static_cast<int64_t>(rows_.size());
-    progress_ = std::make_unique<Progress>(o);
-    proof_.after_step = [this] {
-      if (progress_) progress_->set(++done_, running_);
-    };
-  }
-
-  const std::vector<Row>& rows() const { return rows_; }
-
-  // The number of rows that differ from the first.
-  int64_t go() {
-    std::vector<Row>& rows = rows_;
-    const bool saves = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.saved_by != nullptr; });
-    if (plan_.fast || saves) temp_dir_.emplace(world_);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      Proof::AtEnd at_end;
-      std::pair<double, std::string> far;
-      if (plan_.fast && i == 0) at_end = [&](Trainer& t, Communicator& comm) { save(t, comm, "exact"); };
-      if (plan_.fast && i > 0)
-        at_end = [&](Trainer& t, Communicator& comm) {
-          far = largest_relative_difference(t, comm, saved("exact", plan_.steps));
-        };
-      ProofRecord record = train(rows[i], plan_.steps, at_end);
-      rows[i].record = std::move(record);
-      rows[i].far = far;
-    }
-    if (progress_) progress_->finish();
-    progress_.reset();
-    int64_t differ = 0;
-    size_t worst = 0;
-    std::optional<ProofDifference> where;
-    if (world_.rank() == 0)
-      for (size_t i = 1; i < rows.size(); ++i) {
-        if (plan_.fast) {
-          differ += !std::isfinite(rows[i].far.first);
-          continue;
-        }
-        const auto d = first_difference(rows[0].record, rows[i].record);
-        if (!d) continue;
-        ++differ;
-        rows[i].difference = d->text;
-        if (!where && !d->tensor.empty()) where = d, worst = i;
-      }
-    // All ranks train the two runs again, up to that step.
-    const std::string agreed = broadcast_text(
-        world_, where ? str(worst, " ", where->step, " ", where->tensor) : std::string(), 0, "where runs differ");
-    if (!agreed.empty()) name_element(agreed);
-    return differ;
-  }
-
- private:
-  Checkpoint saved(const std::string& folder, int64_t step) const {
-    return open_checkpoint(*temp_dir_ / str(folder, "/", checkpoint_name(step)));
-  }
-
-  void save(const Trainer& trainer, Communicator& comm, const std::string& folder) const {
-    Saver saver(comm, *temp_dir_ / folder, {});
-    saver.start(trainer.info(), trainer.entries_to_save());
-    saver.finish();
-  }
-
-  ProofRecord train(const Row& row, int64_t last, const Proof::AtEnd& at_end) {
-    running_ = row.name();
-    if (!row.saved_by) return train(*row.layout, {"", 0, last}, at_end);
-    const ProofRecord before =
-        train(*row.saved_by, {"", 0, plan_.half}, [&](Trainer& t, Communicator& comm) { save(t, comm, "half"); });
-    ProofRecord record =
-        train(*row.layout, {*temp_dir_ / str("half/", checkpoint_name(plan_.half)), plan_.half, last}, at_end);
-    record.seconds += before.seconds;
-    return record;
-  }
-  ProofRecord train(const RankLayout& layout, const Proof::Span& span, const Proof::AtEnd& at_end) {
-    return with_memory_advice(*layout.settings, layout.ranks,
-                              [&] { return proof_.train(*layout.settings, layout.ranks, span, at_end); });
-  }
-
-  void name_element(const std::string& where) {
-    std::istringstream in(where);
-    size_t worst = 0;
-    int64_t step = 0;
-    std::string tensor;
-    in >> worst >> step >> std::ws;
-    std::getline(in, tensor);
-    Row &first = rows_[0], &other = rows_[worst];
-    if (!temp_dir_) temp_dir_.emplace(world_);
-    if (world_.rank() == 0)
-      log_info(str("training two of them again, up to step ", step, ", to find the first element that differs"));
-    std::optional<ProofElement> element;
-    const ProofRecord a = train(first, step, [&](Trainer& t, Communicator& comm) { save(t, comm, "first"); });
-    const ProofRecord b = train(other, step, [&](Trainer& t, Communicator& comm) {
-      element = first_element(t, comm, saved("first", step), tensor);
-    });
-    if (world_.rank() != 0) return;
-    auto repeats = [&](const ProofRecord& again, const ProofRecord& before) {
-      return again.tensors.back() == before.tensors[static_cast<size_t>(step - before.first)];
-    };
-    std::string& text = other.difference;
-    if (element)
-      text += str("; ", element_text(*element), ": ", bits_text(element->a), " with ", first.name(), ", ",
-                  bits_text(element->b), " here");
-    for (auto& [row, again] : {std::pair{&first, &a}, std::pair{&other, &b}})
-      if (!repeats(*again, row->record))
-        text += str("; ", row->name(), " does not even repeat itself: trained again, it gave other values");
-  }
-
-  const ProofPlan& plan_;
-  Communicator& world_;
-  Proof proof_;
-  std::optional<TempDir> temp_dir_;  // if a checkpoint has to be saved
-  std::unique_ptr<Progress> progress_;
-  std::vector<Row> rows_;
-  std::string running_;
-  int64_t done_ = 0;
-};
-
 std::string with_digits(const char* pattern, double v) {
   char text[64];
   std::snprintf(text, sizeof text, pattern, v);
   return text;
 }
 
-std::string table(const ProofPlan& plan, const std::vector<Row>& rows) {
+std::string table(const ProofPlan& plan, const std::vector<ProofRow>& rows) {
   std::vector<std::vector<std::string>> lines{{"ranks", "backend", "level", "recompute", "micro",
                                                plan.fast ? "largest relative difference" : "digest", "loss", "seconds",
                                                ""}};
-  for (const Row& row : rows) {
+  for (const ProofRow& row : rows) {
     const RankLayout &l = *row.layout, &f = row.saved_by ? *row.saved_by : l;
     const bool first = &row == &rows[0];
     std::string result = to_hex(row.record.digest);
@@ -383,9 +196,9 @@ std::string table(const ProofPlan& plan, const std::vector<Row>& rows) {
   return out;
 }
 
-std::string json(const ProofPlan& plan, const std::vector<Row>& rows, const std::string& verdict, int64_t differ) {
+std::string json(const ProofPlan& plan, const std::vector<ProofRow>& rows, const std::string& verdict, int64_t differ) {
   std::string out;
-  for (const Row& row : rows) {
+  for (const ProofRow& row : rows) {
     const RankLayout& l = *row.layout;
     JsonObject line{{"ranks", static_cast<int64_t>(l.ranks)},
                     {"backend", row.record.backend},
@@ -416,7 +229,7 @@ std::string json(const ProofPlan& plan, const std::vector<Row>& rows, const std:
 }
 
 // Prints the result; returns the problem in one line, or an empty text.
-std::string conclude(const ProofPlan& plan, const std::vector<Row>& rows, int64_t differ) {
+std::string conclude(const ProofPlan& plan, const std::vector<ProofRow>& rows, int64_t differ) {
   const auto runs = static_cast<int64_t>(rows.size());
   std::string verdict = differ ? str(differ, " of ", runs, " runs differ from the first") : "one digest";
   if (plan.fast && !differ) verdict = "reduce: fast does not promise equal bits; the differences are those above";
@@ -430,7 +243,7 @@ std::string conclude(const ProofPlan& plan, const std::vector<Row>& rows, int64_
                            " micro-batches of ", s.batch.micro, " samples per step\n");
     for (const std::string& note : plan.notes) text += note + "\n";
     text += "\n" + table(plan, rows) + "\n";
-    for (const Row& row : rows)
+    for (const ProofRow& row : rows)
       if (!row.difference.empty()) text += str(row.name(), ": ", row.difference, "\n");
     const int64_t skipped = rows[0].record.skipped;
     if (skipped > 0)

@@ -16,6 +16,7 @@
 #include "launch/report/page.h"
 #include "launch/report/run_report.h"
 #include "launch/sweep/record.h"
+#include "launch/terminal/output.h"
 #include "launch/world/world.h"
 
 namespace lockstep {

@@ -23,6 +23,7 @@
 #include "launch/records/run_dir.h"
 #include "launch/records/run_status.h"
 #include "launch/sweep/record.h"
+#include "launch/terminal/output.h"
 #include "launch/terminal/progress.h"
 #include "launch/terminal/terminal.h"
 

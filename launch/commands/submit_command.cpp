@@ -14,6 +14,7 @@
 #include "launch/config/sweep_grammar.h"
 #include "launch/records/run_dir.h"
 #include "launch/sweep/points.h"
+#include "launch/terminal/output.h"
 
 namespace lockstep {
 namespace {

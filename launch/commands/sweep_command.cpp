@@ -12,6 +12,7 @@
 #include "launch/process/child_process.h"
 #include "launch/sweep/points.h"
 #include "launch/sweep/run.h"
+#include "launch/terminal/output.h"
 
 namespace lockstep {
 namespace {

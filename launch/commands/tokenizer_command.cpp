@@ -16,9 +16,11 @@
 #include "data/text/tokenizer/train_bpe.h"
 #include "data/text/tokenizer/word_pieces.h"
 #include "launch/arguments/command_line.h"
-#include "launch/arguments/find_vocabulary.h"
+#include "launch/arguments/vocabulary_options.h"
 #include "launch/commands/commands.h"
+#include "launch/terminal/output.h"
 #include "launch/terminal/progress.h"
+#include "launch/text/find_vocabulary.h"
 #include "launch/world/world.h"
 
 namespace lockstep {

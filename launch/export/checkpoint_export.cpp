@@ -20,10 +20,10 @@
 #include "core/io/safetensors.h"
 #include "core/state/state.h"
 #include "data/text/vocabulary.h"
-#include "launch/commands/commands.h"
 #include "launch/config/run_data.h"
 #include "launch/config/settings.h"
 #include "launch/export/export_data.h"
+#include "launch/terminal/output.h"
 #include "launch/training/weights/build_model.h"
 #include "launch/training/weights/exported_weights.h"
 

@@ -13,7 +13,7 @@
 #include "core/io/numpy_file.h"
 #include "core/io/pending_file.h"
 #include "data/text/valid_text.h"
-#include "launch/commands/commands.h"
+#include "launch/terminal/output.h"
 
 namespace lockstep {
 namespace {

@@ -2,30 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 
 #include "core/base/log.h"
 #include "core/interop/hf_config.h"
 #include "core/interop/hf_model.h"
-#include "launch/arguments/chosen_checkpoint.h"
-#include "launch/arguments/find_vocabulary.h"
+#include "launch/text/find_vocabulary.h"
 #include "launch/training/weights/build_model.h"
 #include "launch/training/weights/load_model.h"
 
 namespace lockstep {
-
-DecodeRequest request_of(const Arguments& arguments) {
-  DecodeRequest r;
-  r.tokens = arguments.integer("tokens", 0, 1000000);
-  r.sampling.top_k = arguments.integer("top-k", 0);
-  r.sampling.seed = static_cast<uint64_t>(arguments.integer("seed", std::numeric_limits<int64_t>::min()));
-  r.sampling.temperature = arguments.number("temperature", 0);
-  r.sampling.top_p = arguments.number("top-p", 0, 1);
-  r.sampling.min_p = arguments.number("min-p", 0, 1);
-  r.sampling.repetition_penalty = arguments.number("repetition-penalty", 1e-3, 1e3);
-  r.slides = true;
-  return r;
-}
 
 namespace {
 
@@ -95,39 +80,16 @@ Origin origin_of_folder(const App& app, const std::string& folder) {
   return o;
 }
 
-// What the model computes in. Says so where that is not what the run trained in.
-DType precision_of(const Arguments& arguments, const Origin& origin) {
-  const std::string& name = arguments.text("precision");
-  const DType trained = origin.settings->parallel.compute;
-  if (name == "run") return trained;
-  for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
-    if (name == to_text(type)) {
-      if (origin.checkpoint && type != trained)
-        log_info(str("computing in ", to_text(type), "; ", origin.place, " was trained in ", to_text(trained),
-                     " (precision.compute), which --precision run takes"));
-      return type;
-    }
-  throw Error(ExitCode::kUsage, str("--precision ", name, ": is fp32, bf16, fp16 or run"));
-}
-
 }  // namespace
 
-Origin origin_of(const App& app, Arguments& arguments) {
-  const std::vector<std::string> moved = take_init_from(arguments);
-  require(arguments.positional.size() == 1, ExitCode::kUsage, "unexpected argument '", arguments.positional.back(),
-          "'; --help lists the options");
-  const std::string from = chosen_checkpoint(arguments);
+Origin open_origin(const App& app, const std::string& from, const std::vector<std::string>& overrides) {
   const bool folder = is_hf_folder(from);
-  require(!folder || moved.empty(), ExitCode::kUsage, "init.from: ", from, " is no run, and began with nothing");
-  Origin out = folder ? origin_of_folder(app, from) : origin_of_run(app, from, moved);
-  require(out.checkpoint || !arguments.has("ema"), ExitCode::kUsage, "--ema: ", from,
-          " holds no averages of parameters");
-  return out;
+  require(!folder || overrides.empty(), ExitCode::kUsage, "init.from: ", from, " is no run, and began with nothing");
+  return folder ? origin_of_folder(app, from) : origin_of_run(app, from, overrides);
 }
 
-std::unique_ptr<Model> model_of(const Origin& origin, const Arguments& arguments) {
-  const DType precision = precision_of(arguments, origin);
-  auto model = origin.checkpoint ? load_model(*origin.settings, *origin.checkpoint, arguments.has("ema"))
+std::unique_ptr<Model> load_model_of(const Origin& origin, DType precision, bool averages) {
+  auto model = origin.checkpoint ? load_model(*origin.settings, *origin.checkpoint, averages)
                                  : load_pretrained(*origin.settings, origin.task);
   compute_in(*model, precision);
   require(model->traits().causal, ExitCode::kUsage, origin.place, ": its model, ", origin.settings->model_name,
@@ -153,16 +115,12 @@ void require_characters(const ChatTemplate& chat, const PromptForm& form, const 
 
 }  // namespace
 
-Manner manner_of(const Arguments& arguments, bool chat_wanted, Origin& origin) {
-  const std::string& name = arguments.text("template");
-  require(chat_wanted || name.empty(), ExitCode::kUsage, "--template ", name, ": is for --chat and --messages");
-  require(chat_wanted || arguments.text("template-values").empty(), ExitCode::kUsage,
-          "--template-values: is for --chat and --messages");
+Manner manner_of(const MannerOptions& options, Origin& origin) {
   Manner out;
   const Vocabulary& vocabulary = *origin.vocabulary;
-  if (const std::string& stop = arguments.text("stop"); !stop.empty()) out.stops.push_back(stop);
-  if (chat_wanted) {
-    out.form.chat = chat_template(name, vocabulary, arguments.text("template-values"));
+  if (!options.stop.empty()) out.stops.push_back(options.stop);
+  if (options.chat) {
+    out.form.chat = chat_template(options.chat_template, vocabulary, options.template_values);
     const ChatTemplate& chat = *out.form.chat;
     require_characters(chat, out.form, vocabulary, origin.place);
     if (!is_beginning(chat, vocabulary))
@@ -170,12 +128,12 @@ Manner manner_of(const Arguments& arguments, bool chat_wanted, Origin& origin) {
                       " puts before an answer in another way than before the words that it was tuned on"));
     const bool token = vocabulary.has_tokenizer() && vocabulary.special(chat.end()) >= 0;
     if (token) origin.ends.push_back(vocabulary.special(chat.end()));
-    else if (!arguments.has("ignore-end") && !chat.end().empty()) out.stops.push_back(chat.end());
+    else if (!options.ignore_end && !chat.end().empty()) out.stops.push_back(chat.end());
     out.drop_space = vocabulary.has_tokenizer() && chat.head().ends_with(' ');
   }
-  out.form.special_tokens = arguments.has("special-tokens");
+  out.form.special_tokens = options.special_tokens;
   check_form(out.form, vocabulary);
-  if (arguments.has("ignore-end")) origin.ends.clear();
+  if (options.ignore_end) origin.ends.clear();
   return out;
 }
 
@@ -197,24 +155,6 @@ void continue_prompts(Decoder& decoder, const std::vector<Prompt>& prompts, cons
       else if (!continues) decoder.cancel(d.id);
     }
   }
-}
-
-std::vector<Option> with_generation_options(std::vector<Option> own) {
-  const std::vector<Option> shared{
-      template_values_option(),
-      {"tokens", "how many tokens to add", "N", "200"},
-      {"temperature", "divides the logits: lower is more predictable; 0: always the most likely token", "X", "0.8"},
-      {"top-k", "sample from the K most likely tokens only; 0: from all", "K", "0"},
-      {"top-p", "sample from the fewest most likely tokens that have the probability P together", "P", "1"},
-      {"min-p", "sample from tokens that have at least P times the probability of the most likely", "P", "0"},
-      {"repetition-penalty", "lowers the logits of tokens that the text has already; 1: not", "X", "1"},
-      {"stop", "end before this text", "TEXT", ""},
-      {"ignore-end", "go on behind the model's tokens for the end of a text, and the template's"},
-      {"seed", "seed of the sampling", "S", "1"},
-      {"precision", "what the model computes in: fp32, bf16, fp16, or run: what the run trained in", "P", "fp32"},
-      {"ema", "with the averages of the parameters (optim.ema)"}};
-  own.insert(own.end(), shared.begin(), shared.end());
-  return with_choice_of_checkpoint(std::move(own));
 }
 
 }  // namespace lockstep

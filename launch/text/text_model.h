@@ -1,5 +1,5 @@
-// What `lockstep generate` and `lockstep chat` share: the model of a run or a folder that continues texts, how they are
-// continued, and the text as it grows.
+// Continues texts with the model of a run or of a folder of transformers: how it is opened, how prompts are read, and
+// the text as it grows.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,8 @@
 #include "data/text/valid_text.h"
 #include "data/text/vocabulary.h"
 #include "launch/app.h"
-#include "launch/arguments/command_line.h"
-#include "launch/commands/commands.h"
 #include "launch/config/settings.h"
+#include "launch/terminal/output.h"
 #include "launch/text/prompts.h"
 
 namespace lockstep {
@@ -35,12 +34,13 @@ struct Origin {
   std::vector<int32_t> ends;  // tokens that end a text
 };
 
-// Of the first positional argument, of --best and --at, and of init.from=PATH (take_init_from), which may follow it.
-// Throws ExitCode::kUsage where nothing there was trained on text, and what opening it throws.
-Origin origin_of(const App& app, Arguments& arguments);
-// Its model on the current stream's device, with what --ema and --precision say. Throws ExitCode::kUsage where it does
-// not predict the next token of a text.
-std::unique_ptr<Model> model_of(const Origin& origin, const Arguments& arguments);
+// The model of a run directory (its newest checkpoint), of a checkpoint, or of a folder of transformers. `overrides`:
+// of a checkpoint's configuration, such as "init.from=PATH". Throws ExitCode::kUsage where it was not trained on text
+// and for overrides of a folder, and what opening it throws.
+Origin open_origin(const App& app, const std::string& from, const std::vector<std::string>& overrides = {});
+// Its model on the current stream's device, which computes in `precision`; `averages`: with the averages of the
+// parameters (optim.ema). Throws ExitCode::kUsage where it does not predict the next token of a text.
+std::unique_ptr<Model> load_model_of(const Origin& origin, DType precision, bool averages);
 
 // How prompts are read and where their continuations end.
 struct Manner {
@@ -49,14 +49,18 @@ struct Manner {
   bool drop_space = false;  // that a tokenizer puts before an answer
 };
 
-// By --template, --stop, --ignore-end and --special-tokens; `chat`: prompts are messages. Adds the template's end to
-// the origin's, or leaves those out.
-Manner manner_of(const Arguments& arguments, bool chat, Origin& origin);
+struct MannerOptions {
+  bool chat = false;            // prompts are messages
+  std::string chat_template;    // a name or file, as chat_template() takes it; empty: the model's own
+  std::string template_values;  // what the template may ask for, in JSON
+  std::string stop;             // a text before which a continuation ends
+  bool ignore_end = false;      // go on behind the tokens that end a text
+  bool special_tokens = false;  // that a prompt spells out are those tokens
+};
 
-// What every prompt is continued with: --tokens, --temperature and the like.
-DecodeRequest request_of(const Arguments& arguments);
-// `own`, and those options, --precision, --ema, and the choice of a checkpoint.
-std::vector<Option> with_generation_options(std::vector<Option> own);
+// Adds the template's end to the origin's, or leaves those out. Throws ExitCode::kUsage where the template puts text
+// around messages that the vocabulary has no tokens for.
+Manner manner_of(const MannerOptions& options, Origin& origin);
 
 // Called with each new token of a prompt; returns whether its text goes on.
 using OnToken = std::function<bool(size_t prompt, int32_t token)>;
