@@ -29,7 +29,7 @@ inline constexpr IsaLevel kIsaLevels[] = {IsaLevel::kGeneric, IsaLevel::kAvx2, I
                                           IsaLevel::kAmx};
 
 // The same text for levels whose results are bit-identical. All but generic are: they have fused multiply-add, the
-// order of every sum is independent of the vector width, and nothing is reassociated (tests/core/op_bits_test.sh
+// order of every sum is independent of the vector width, and nothing is reassociated (tests/core/ops/op_bits_test.sh
 // compares all operations). For any other level or GPU its own name.
 const char* bits_of_isa(const char* isa);
 bool has_isa_level(IsaLevel);          // this CPU has it, and it is of use there

@@ -1,8 +1,8 @@
 // exp, log, tanh, erf and friends as branch-free polynomials: one vectorisable definition for every instruction-set
 // level and for CUDA, so that results do not depend on a library's version. fp64 (tests) uses the C library. Accuracy:
-// exp and log below 1 ulp in fp32 (tests/core/math_test measures it). Always inlined: a call in a loop would keep it
-// from being vectorised. Source of the method: Cody and Waite range reduction with minimax polynomials (Cephes expf,
-// logf).
+// exp and log below 1 ulp in fp32 (tests/core/kernels/math_test measures it). Always inlined: a call in a loop would
+// keep it from being vectorised. Source of the method: Cody and Waite range reduction with minimax polynomials (Cephes
+// expf, logf).
 #pragma once
 
 #include <cmath>

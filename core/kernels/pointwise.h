@@ -88,7 +88,7 @@ struct PointwiseInfo {
   const char* name;
   int ins;
   // 0: equal bits at every CPU instruction-set level. Else levels with fused multiply-add agree, and the generic one
-  // differs by at most so many units in the last place, of fp32 (tests/core/levels_test.cpp).
+  // differs by at most so many units in the last place, of fp32 (tests/core/kernels/levels_test.cpp).
   double ulps;
 };
 inline constexpr PointwiseInfo kPointwiseOps[] = {

@@ -12,7 +12,7 @@
 #include "core/models/llama.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
-#include "tests/core/op_cases.h"
+#include "tests/core/ops/op_cases.h"
 
 namespace lockstep::meta_test {
 namespace {

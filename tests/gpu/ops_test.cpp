@@ -12,7 +12,7 @@
 #include "core/nn/key_value_cache.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
-#include "tests/core/op_cases.h"
+#include "tests/core/ops/op_cases.h"
 #include "tests/gpu/gpu.h"
 #include "tests/support/gradcheck.h"
 

@@ -14,7 +14,7 @@
 
 namespace {
 
-// "ops_test" of ".../tests/core/ops_test.cpp".
+// "ops_test" of ".../tests/core/ops/ops_test.cpp".
 std::string stem_of(std::string_view path) {
   path.remove_prefix(path.rfind('/') + 1);
   return std::string(path.substr(0, path.find('.')));

@@ -5,7 +5,7 @@
 #include "core/base/hash.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
-#include "tests/core/op_cases.h"
+#include "tests/core/ops/op_cases.h"
 #include "tests/support/gradcheck.h"
 
 namespace lockstep {

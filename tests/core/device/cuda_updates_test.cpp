@@ -6,7 +6,7 @@
 #include "core/base/partition.h"
 #include "core/base/state_chunk.h"
 #include "core/tensor/raw_ops.h"
-#include "tests/core/on_stand_in.h"
+#include "tests/core/device/on_stand_in.h"
 
 namespace lockstep::cuda_updates_test {
 namespace {

@@ -2,7 +2,7 @@
 // block takes, that are kept near, and that are too long for it. And rotary embeddings.
 #include <gtest/gtest.h>
 
-#include "tests/core/on_stand_in.h"
+#include "tests/core/device/on_stand_in.h"
 
 namespace lockstep::cuda_rows_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/core/op_cases.h"
+#include "tests/core/ops/op_cases.h"
 
 #include "core/ops/ops.h"
 #include "tests/support/gradcheck.h"

@@ -1,5 +1,5 @@
 // The list of kernels: every table has each of them, and no kernel goes without a test of its gradients, types and
-// devices, as tests/core/op_cases.cpp gives one to each operation.
+// devices, as tests/core/ops/op_cases.cpp gives one to each operation.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include "core/kernels/kernels.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
-#include "tests/core/op_cases.h"
+#include "tests/core/ops/op_cases.h"
 #include "tests/support/fake_gpu.h"
 
 namespace lockstep::kernel_list_test {
@@ -51,8 +51,9 @@ TEST(KernelList, EachKernelOfAnOperationHasACase) {
   std::vector<std::string> without = testing::fake_gpu_kernels_not_run();
   std::sort(others.begin(), others.end());
   std::sort(without.begin(), without.end());
-  EXPECT_EQ(without, others) << "tests/core/op_cases.cpp has no case that runs a kernel named here first, or this list "
-                                "names one that cases run";
+  EXPECT_EQ(without, others)
+      << "tests/core/ops/op_cases.cpp has no case that runs a kernel named here first, or this list "
+         "names one that cases run";
 }
 
 }  // namespace

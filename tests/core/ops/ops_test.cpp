@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "core/tensor/raw_ops.h"
-#include "tests/core/op_cases.h"
+#include "tests/core/ops/op_cases.h"
 #include "tests/support/each_device.h"
 #include "tests/support/gradcheck.h"
 
@@ -399,7 +399,7 @@ TEST(FeedForward, OverflowOnTheWayIsSeenInTheResult) {
       FAIL();
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ExitCode::kNumeric);
-      EXPECT_NE(std::string(e.what()).find("feed_forward called at tests/core/ops_test.cpp:"), std::string::npos)
+      EXPECT_NE(std::string(e.what()).find("feed_forward called at tests/core/ops/ops_test.cpp:"), std::string::npos)
           << e.what();
     }
   }

@@ -4,7 +4,7 @@
 
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
-#include "tests/core/op_cases.h"
+#include "tests/core/ops/op_cases.h"
 #include "tests/support/each_device.h"
 #include "tests/support/gradcheck.h"
 

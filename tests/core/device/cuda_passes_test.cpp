@@ -10,7 +10,7 @@
 #include "core/device/cuda/kernels/launch.h"
 #include "core/device/thread_pool.h"
 #include "core/tensor/raw_ops.h"
-#include "tests/core/on_stand_in.h"
+#include "tests/core/device/on_stand_in.h"
 
 namespace lockstep::cuda_passes_test {
 namespace {
