@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/trace.h"
 #include "core/tensor/raw_ops.h"
 
 namespace lockstep {
@@ -86,6 +87,7 @@ void Decoder::require_admissible(const DecodeRequest& r) const {
 }
 
 int64_t Decoder::admit(DecodeRequest request) {
+  trace_mark();
   require_admissible(request);
   rows_.reserve(static_cast<size_t>(places()));
   sequences_.push_back({.id = next_id_, .request = std::move(request), .text = {}});
@@ -100,6 +102,7 @@ int64_t Decoder::admit(DecodeRequest request) {
 }
 
 std::vector<Decoded> Decoder::step() {
+  trace_mark();
   const NoGrad no_grad;
   // All but the last token, where a step failed after some of its passes.
   for (const Sequence* s : rows_) cache_.truncate(s->row, std::min(cache_.length(s->row), s->size() - 1));
@@ -159,6 +162,7 @@ int64_t Decoder::end_of_pass(int64_t first) const {
 
 // Computes the tokens that the cache does not have yet. The one place that goes on from a cache.
 void Decoder::pass_over_rows(int64_t first, int64_t end) {
+  trace_mark();
   int64_t time = 0;
   std::vector<int64_t> counts;
   for (int64_t row = first; row < end; ++row) {
@@ -187,6 +191,7 @@ void Decoder::pass_over_text(Sequence& s) {
 
 // logits: fp32 [rows, 1, N], N at least the vocabulary.
 void Decoder::choose(Sequence& s, const Tensor& logits, int64_t row) const {
+  trace_mark();
   const int64_t width = logits.dim(-1);
   check(width >= classes_, "Decoder: the model returned logits ", logits, " for a vocabulary of ", classes_);
   const std::span<const float> all(logits.values<float>() + row * width, static_cast<size_t>(classes_));
@@ -194,6 +199,7 @@ void Decoder::choose(Sequence& s, const Tensor& logits, int64_t row) const {
 }
 
 Decoded Decoder::append_next(Sequence& s) {
+  trace_mark();
   const DecodeRequest& r = s.request;
   if (std::find(r.ends.begin(), r.ends.end(), s.next) != r.ends.end()) return {s.id, std::nullopt, Finish::kEnd};
   s.text.push_back(s.next);

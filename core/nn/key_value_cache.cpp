@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "core/base/trace.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 
@@ -51,6 +52,7 @@ Tensor KeyValueCache::last_of(const Tensor& x) const {
 }
 
 KeyValueCache::KeysAndValues KeyValueCache::append(const Module& layer, const Tensor& keys, const Tensor& values) {
+  trace_mark();
   KeysAndValues& all = layers_[&layer];
   const int64_t time = keys.dim(1);
   if (!all.keys) {

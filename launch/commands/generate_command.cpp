@@ -5,6 +5,7 @@
 
 #include "core/base/host.h"
 #include "core/base/log.h"
+#include "core/base/trace.h"
 #include "core/device/stream.h"
 #include "core/io/json.h"
 #include "launch/arguments/text_options.h"
@@ -144,6 +145,7 @@ std::vector<Command> generate_forms() {
 }
 
 int generate_command(const App& app, const std::vector<std::string>& given) {
+  trace_mark();
   Arguments arguments = parse_arguments(generate_forms(), given);
   if (arguments.help) return 0;
   DecodeRequest request = request_of(arguments);

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "core/base/log.h"
+#include "core/base/trace.h"
 #include "core/interop/hf_config.h"
 #include "core/interop/hf_model.h"
 #include "launch/text/find_vocabulary.h"
@@ -83,12 +84,14 @@ Origin origin_of_folder(const App& app, const std::string& folder) {
 }  // namespace
 
 Origin open_origin(const App& app, const std::string& from, const std::vector<std::string>& overrides) {
+  trace_mark();
   const bool folder = is_hf_folder(from);
   require(!folder || overrides.empty(), ExitCode::kUsage, "init.from: ", from, " is no run, and began with nothing");
   return folder ? origin_of_folder(app, from) : origin_of_run(app, from, overrides);
 }
 
 std::unique_ptr<Model> load_model_of(const Origin& origin, DType precision, bool averages) {
+  trace_mark();
   auto model = origin.checkpoint ? load_model(*origin.settings, *origin.checkpoint, averages)
                                  : load_pretrained(*origin.settings, origin.task);
   compute_in(*model, precision);

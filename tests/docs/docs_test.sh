@@ -77,6 +77,11 @@ check_command() { # PAGE "COMMAND rest of the line"
   done < <(grep -oE -- ' --[a-z-]+' <<<"$2")
 }
 
+# The diagrams of who may include whom are those of the table that is checked.
+if ! diff <(scripts/check_includes --diagrams) <(sed -n '/^<!-- diagrams: begin -->$/,/^<!-- diagrams: end -->$/p' docs/architecture.md | sed '1d;$d'); then
+  problem docs/architecture.md "its diagrams are not those of scripts/check_includes --diagrams"
+fi
+
 for page in "${pages[@]}"; do
   while read -r target; do
     checked=$((checked + 1))

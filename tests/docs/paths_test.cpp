@@ -20,7 +20,7 @@ struct Step {
   std::string file, function;
 };
 
-// By the path's name: "gradient", "sample", "YAML key", "checkpoint entry".
+// By the path's name: "gradient", "sample", "YAML key", "checkpoint entry", "generated token".
 std::map<std::string, std::vector<Step>> paths_of(const std::string& page) {
   std::ifstream in(page);
   EXPECT_TRUE(in) << page;
@@ -58,12 +58,13 @@ TEST(Architecture, ATracedRunVisitsEachPathInOrder) {
   EXPECT_EQ(lockstep({"data", "import", "text", text, data}), 0);
   EXPECT_EQ(lockstep({"train", yaml, "--ranks", "2"}), 0);
   EXPECT_EQ(lockstep({"train", yaml, "train.steps=3", "--ranks", "2", "--resume"}), 0);
+  EXPECT_EQ(lockstep({"generate", scratch.path("run"), "--prompt", "line", "--tokens", "3"}), 0);
   stop_trace();
   const Trace trace = take_trace();
   ASSERT_EQ(trace.lost, 0);
 
   const auto paths = paths_of(LOCKSTEP_SOURCE "/docs/architecture.md");
-  ASSERT_EQ(paths.size(), 4u);
+  ASSERT_EQ(paths.size(), 5u);
   EXPECT_LE(paths.at("gradient").size(), 9u);
   for (auto& [name, steps] : paths) {
     EXPECT_GE(steps.size(), 7u) << name;

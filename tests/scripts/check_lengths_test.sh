@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A file that is too long is found, and one below the limit is not. Usage: check_lengths_test.sh REPOSITORY
+# A file that is too long and a folder with too many sources are found, and those below the limit are not. Usage: check_lengths_test.sh REPOSITORY
 set -euo pipefail
 check=$1/scripts/check_lengths
 tree=$(mktemp -d)
@@ -21,4 +21,9 @@ says 1 'core/base/b.cu: 500 lines, of which it may have 499'
 rm "$tree/core/base/b.cu"
 seq 800 >"$tree/tests/core/b_test.h"
 says 1 'tests/core/b_test.h: 800 lines, of which it may have 799'
+rm "$tree/tests/core/b_test.h"
+for i in {1..39}; do echo >"$tree/core/base/source_$i.h"; done
+says 0 'lengths: kept by 41 files'
+echo >"$tree/core/base/source_40.cu"
+says 1 'core/base: 41 sources flat, of which it may have 40'
 exit $failed
