@@ -28,6 +28,29 @@ constexpr int64_t size_of(DType t) {
   }
   return 0;
 }
+// The type of a C++ type's elements.
+template <class T>
+constexpr DType dtype_of() = delete;
+template <>
+constexpr DType dtype_of<float>() {
+  return DType::kFloat32;
+}
+template <>
+constexpr DType dtype_of<double>() {
+  return DType::kFloat64;
+}
+template <>
+constexpr DType dtype_of<int64_t>() {
+  return DType::kInt64;
+}
+template <>
+constexpr DType dtype_of<int32_t>() {
+  return DType::kInt32;
+}
+template <>
+constexpr DType dtype_of<uint8_t>() {
+  return DType::kUInt8;
+}
 // Of so many elements; of codes those of whole blocks.
 constexpr int64_t bytes_of(DType t, int64_t elements) {
   return is_coded(t) ? (elements + kCodedBlock - 1) / kCodedBlock * bytes_of_block(t) : elements * size_of(t);

@@ -42,31 +42,6 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype) {
   return t;
 }
 
-namespace {
-template <class T>
-constexpr DType dtype_of();
-template <>
-constexpr DType dtype_of<float>() {
-  return DType::kFloat32;
-}
-template <>
-constexpr DType dtype_of<double>() {
-  return DType::kFloat64;
-}
-template <>
-constexpr DType dtype_of<int64_t>() {
-  return DType::kInt64;
-}
-template <>
-constexpr DType dtype_of<int32_t>() {
-  return DType::kInt32;
-}
-template <>
-constexpr DType dtype_of<uint8_t>() {
-  return DType::kUInt8;
-}
-}  // namespace
-
 template <class T>
 Tensor Tensor::of(const std::vector<T>& values, const Shape& shape) {
   check(static_cast<int64_t>(values.size()) == shape.numel(), "Tensor::of: ", static_cast<int64_t>(values.size()),

@@ -62,8 +62,48 @@ struct DataSpec {
   }
 };
 
-// Destination of a sample: for each of DataSpec::tensors a pointer to contiguous elements of the tensor's type.
-using SampleMemory = std::span<void* const>;
+// Where Dataset::read writes a sample: memory for each of DataSpec::tensors. Borrows both arguments.
+class SampleMemory {
+ public:
+  // `memory`: by tensor, each of as many contiguous elements of the tensor's type as its shape has.
+  SampleMemory(const std::vector<TensorSpec>& tensors, std::span<void* const> memory)
+      : tensors_(tensors.data(), memory.size()), memory_(memory) {
+    check(memory.size() <= tensors.size(), "a sample of ", static_cast<int64_t>(memory.size()), " tensors of ",
+          static_cast<int64_t>(tensors.size()));
+  }
+
+  // The elements of a tensor by its name, of its type: float, int32_t or uint8_t. Throws ExitCode::kInternal where
+  // there is none of that name, naming those there are, and for another type.
+  template <class T>
+  std::span<T> of(std::string_view name) const {
+    const size_t i = index_of(name);
+    const DType type = tensors_[i].dtype;
+    check(type == dtype_of<T>(), "a sample's tensor '", name, "' is ", to_text(type), ", and not ",
+          to_text(dtype_of<T>()));
+    return {static_cast<T*>(memory_[i]), static_cast<size_t>(tensors_[i].shape.numel())};
+  }
+
+  // By position in DataSpec::tensors, of any type.
+  void* operator[](size_t i) const { return memory_[i]; }
+  void* back() const { return memory_.back(); }
+  size_t size() const { return memory_.size(); }
+  SampleMemory first(size_t count) const { return {tensors_.first(count), memory_.first(count)}; }
+
+ private:
+  SampleMemory(std::span<const TensorSpec> tensors, std::span<void* const> memory)
+      : tensors_(tensors), memory_(memory) {}
+  size_t index_of(std::string_view name) const {
+    std::string names;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (tensors_[i].name == name) return i;
+      names += str(i == 0 ? "" : ", ", tensors_[i].name);
+    }
+    throw Error(ExitCode::kInternal, str("a sample has no tensor '", name, "'; it has ", names));
+  }
+
+  std::span<const TensorSpec> tensors_;
+  std::span<void* const> memory_;
+};
 
 class Dataset {
  public:

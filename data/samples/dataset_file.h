@@ -13,6 +13,7 @@
 #include "core/base/shape.h"
 #include "core/io/hdf5/hdf5_file.h"
 #include "data/images/resize.h"
+#include "data/samples/data_kind.h"
 #include "data/samples/dataset.h"
 #include "data/store/chunk_writer.h"
 #include "data/store/ragged_ends.h"
@@ -22,12 +23,6 @@
 namespace lockstep {
 
 struct DataSchema;
-
-// What sets each of them apart is in data/samples/sample_kind.h and data/samples/sample_target.h.
-enum class DataKind : uint8_t { kTokens, kImages, kTable };
-// What the outputs for images and rows of tables are compared with: a label each, a number each, a mask each (a class
-// for every pixel), or boxes (kBoxValues), which are stored, but no part of samples.
-enum class TargetKind : uint8_t { kLabels, kNumbers, kMasks, kBoxes };
 
 constexpr int64_t kDatasetVersion = 1;
 // The most labels or token ids that a file may declare, unless it stores more images or tokens than that: memory is

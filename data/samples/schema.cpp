@@ -8,6 +8,7 @@
 #include "core/base/log.h"
 #include "core/io/json.h"
 #include "data/samples/channel_sums.h"
+#include "data/samples/dataset_file.h"
 #include "data/samples/label_index.h"
 #include "data/samples/sample_kind.h"
 #include "data/samples/sample_target.h"

@@ -12,9 +12,13 @@
 
 #include "core/io/json.h"
 #include "data/samples/cell_form.h"
-#include "data/samples/dataset_file.h"
+#include "data/samples/data_kind.h"
 
 namespace lockstep {
+
+class Vocabulary;
+struct DatasetFile;
+struct DatasetHeader;
 
 constexpr const char* kMissingTexts = "missing_texts";  // of a column's description: TableOptions::missing, if given
 

@@ -243,7 +243,7 @@ class Loader::Impl {
     for (int64_t row = 0; row < rows && device_.has_bytes(); ++row) {
       for (size_t t = 0; t < columns.size(); ++t)
         sample[t] = columns[t].whole.empty() ? columns[t].memory + row * columns[t].bytes : columns[t].whole.data();
-      dataset_.read(epoch, (*samples)[static_cast<size_t>(row)], sample);
+      dataset_.read(epoch, (*samples)[static_cast<size_t>(row)], {spec.tensors, sample});
       int64_t counted = targets;
       if (labels) {
         const auto* written = static_cast<const int32_t*>(sample[at(labels)]);

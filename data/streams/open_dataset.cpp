@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/partition.h"
+#include "data/samples/dataset_file.h"
 #include "data/samples/foreign_file.h"
 #include "data/samples/sample_kind.h"
 #include "data/samples/sample_parts.h"

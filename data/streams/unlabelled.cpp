@@ -63,7 +63,7 @@ void Unlabelled::read(int64_t epoch, int64_t index, SampleMemory sample) const {
     if (from_[i] < 0) unused.emplace_back(tensor_bytes(stored[i]));
     memory.push_back(from_[i] < 0 ? unused.back().data() : sample[static_cast<size_t>(from_[i])]);
   }
-  inputs_->read(epoch, index, memory);
+  inputs_->read(epoch, index, {stored, memory});
   std::memset(sample[spec_.tensors.size() - 1], 0, tensor_bytes(spec_.tensors.back()));  // the target
 }
 

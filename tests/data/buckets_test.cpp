@@ -219,7 +219,7 @@ TEST(Buckets, LengthsComeThroughMixturesAndSubsets) {
   for (const Dataset* data : {static_cast<const Dataset*>(&mixture), static_cast<const Dataset*>(&some)})
     for (int64_t epoch = 0; epoch < 3; ++epoch)
       for (int64_t i = 0; i < data->size(); ++i) {
-        data->read(epoch, i, memory);
+        data->read(epoch, i, {data->spec().tensors, memory});
         EXPECT_EQ(std::count(ids.begin(), ids.end(), 0), kContext - data->length(epoch, i));
       }
 }

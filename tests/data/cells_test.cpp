@@ -56,7 +56,7 @@ class Cells : public ::testing::Test {
     int32_t label;
     for (int64_t i = 0; i < data.train->size(); ++i) {
       out.emplace_back(static_cast<size_t>(data.train->spec().input().shape.numel()));
-      data.train->read(0, i, std::array<void*, 2>{out.back().data(), &label});
+      data.train->read(0, i, {data.train->spec().tensors, std::array<void*, 2>{out.back().data(), &label}});
     }
     return out;
   }

@@ -16,6 +16,7 @@
 #include "data/samples/data_options.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/inspect.h"
+#include "data/samples/sample_buffer.h"
 #include "data/samples/sampler.h"
 #include "data/samples/text/token_dataset.h"
 #include "data/streams/open_dataset.h"
@@ -53,7 +54,7 @@ Sample sample_of(const Dataset& data, int64_t epoch, int64_t index) {
   s.input.resize(static_cast<size_t>(data.spec().input().shape.numel()), -1);
   s.target.resize(static_cast<size_t>(data.spec().targets()), -1);
   void* const memory[] = {s.input.data(), s.target.data()};
-  data.read(epoch, index, memory);
+  data.read(epoch, index, {data.spec().tensors, memory});
   return s;
 }
 
@@ -370,7 +371,7 @@ TEST_F(DatasetFileTest, WrongImageFilesAreNamed) {
   EXPECT_EQ(data.validation->size(), 2);
   float image[16];
   int32_t label = -1;
-  data.validation->read(0, 1, std::array<void*, 2>{image, &label});
+  data.validation->read(0, 1, {data.validation->spec().tensors, std::array<void*, 2>{image, &label}});
   EXPECT_EQ(label, 4);
   expect_error(ExitCode::kConfig, {"data.context"}, [&] { open({.context = 8}); });
   {
@@ -433,7 +434,7 @@ TEST(Synthetic, ShapesAreNotFoundByAThreshold) {
   std::vector<std::pair<float, int32_t>> pixels;
   for (int64_t i = 0; i < data.size(); ++i) {
     void* const memory[] = {image.data(), label.data()};
-    data.read(0, i, memory);
+    data.read(0, i, {data.spec().tensors, memory});
     for (size_t p = 0; p < image.size(); ++p) {
       EXPECT_TRUE(label[p] == 0 || label[p] == 1);
       pixels.emplace_back(image[p], label[p]);
@@ -474,8 +475,8 @@ TEST(Synthetic, IsAFunctionOfItsIndexAndInRange) {
   std::set<int32_t> labels;
   for (int64_t i = 0; i < 90; ++i) {
     int32_t la, lb;
-    images.train->read(0, i, std::array<void*, 2>{a.data(), &la});
-    again.train->read(5, i, std::array<void*, 2>{b.data(), &lb});
+    images.train->read(0, i, {images.train->spec().tensors, std::array<void*, 2>{a.data(), &la}});
+    again.train->read(5, i, {again.train->spec().tensors, std::array<void*, 2>{b.data(), &lb}});
     EXPECT_EQ(a, b);
     EXPECT_EQ(la, lb);
     labels.insert(la);
@@ -495,6 +496,21 @@ TEST(DataSource, EachHasDocumentedOptionsOfItsOwn) {
       EXPECT_TRUE(keys.insert(f.key).second) << f.key;
     }
   }
+}
+
+TEST(SampleMemory, IsFilledByName) {
+  const std::vector<TensorSpec> tensors{{"points", DType::kFloat32, {2, 2}}, {"label", DType::kInt32, {}}};
+  const SampleBuffer buffer(tensors);
+  const SampleMemory sample = buffer.memory();
+  const std::span<float> points = sample.of<float>("points");
+  ASSERT_EQ(points.size(), 4u);
+  points[3] = 2.5F;
+  sample.of<int32_t>("label")[0] = 7;
+  EXPECT_EQ(static_cast<const float*>(buffer[0])[3], 2.5F);
+  EXPECT_EQ(*static_cast<const int32_t*>(buffer[1]), 7);
+  expect_error(ExitCode::kInternal, {"no tensor 'lable'", "points, label"}, [&] { sample.of<int32_t>("lable"); });
+  expect_error(ExitCode::kInternal, {"'points' is fp32, and not int32"}, [&] { sample.of<int32_t>("points"); });
+  expect_error(ExitCode::kInternal, {"no tensor 'label'", "points"}, [&] { sample.first(1).of<int32_t>("label"); });
 }
 
 }  // namespace

@@ -44,7 +44,8 @@ class FoldsTest : public ::testing::Test {
   static std::vector<float> features(const Dataset& data) {
     std::vector<float> out;
     int32_t label = 0;
-    for (int64_t i = 0; i < data.size(); ++i) data.read(0, i, std::array<void*, 2>{&out.emplace_back(), &label});
+    for (int64_t i = 0; i < data.size(); ++i)
+      data.read(0, i, {data.spec().tensors, std::array<void*, 2>{&out.emplace_back(), &label}});
     return out;
   }
   // Every token that is read or predicted, in all samples of an epoch; windows must be consecutive tokens.
@@ -53,7 +54,7 @@ class FoldsTest : public ::testing::Test {
     const auto context = static_cast<size_t>(data.spec().input().shape[0]);
     std::vector<int32_t> ids(context), labels(context);
     for (int64_t i = 0; i < data.size(); ++i) {
-      data.read(epoch, i, std::array<void*, 2>{ids.data(), labels.data()});
+      data.read(epoch, i, {data.spec().tensors, std::array<void*, 2>{ids.data(), labels.data()}});
       for (size_t j = 0; j < context && labels[j] != kIgnoreIndex; ++j) {
         EXPECT_EQ(ids[j], ids[0] + static_cast<int32_t>(j)) << "a window with a gap";
         EXPECT_EQ(labels[j], ids[j] + 1) << "a label beyond an edge";

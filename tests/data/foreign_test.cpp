@@ -8,6 +8,7 @@
 #include <set>
 
 #include "data/import/import.h"
+#include "data/samples/dataset_file.h"
 #include "data/samples/foreign_file.h"
 #include "data/samples/inspect.h"
 #include "data/streams/open_dataset.h"
@@ -38,7 +39,9 @@ class ForeignTest : public ::testing::Test {
     Read out;
     for (int64_t i = 0; i < data.train->size(); ++i) {
       out.values.emplace_back(static_cast<size_t>(data.train->spec().input().shape.numel()));
-      data.train->read(0, i, std::array<void*, 2>{out.values.back().data(), &out.labels.emplace_back()});
+      data.train->read(
+          0, i,
+          {data.train->spec().tensors, std::array<void*, 2>{out.values.back().data(), &out.labels.emplace_back()}});
     }
     out.identity = data.train->identity();
     return out;

@@ -257,8 +257,8 @@ TEST_F(ImagesTest, EncodedImagesGiveTheSamplesThatPixelsGive) {
   std::vector<float> a(9 * 13 * 3), b(a);
   int32_t label_a, label_b;
   for (int64_t i = 0; i < pixels.train->size(); ++i) {
-    pixels.train->read(0, i, std::array<void*, 2>{a.data(), &label_a});
-    encoded.train->read(0, i, std::array<void*, 2>{b.data(), &label_b});
+    pixels.train->read(0, i, {pixels.train->spec().tensors, std::array<void*, 2>{a.data(), &label_a}});
+    encoded.train->read(0, i, {encoded.train->spec().tensors, std::array<void*, 2>{b.data(), &label_b}});
     EXPECT_EQ(a, b) << i;
     EXPECT_EQ(label_a, label_b) << i;
   }
@@ -666,8 +666,8 @@ TEST_F(ImagesTest, AugmentedStepsAreTheSameForEveryNumberOfRanksAndThreadsAndAft
   const Datasets without = open_datasets(plain, 5);
   std::vector<float> a(9 * 13 * 3), b(a);
   int32_t label;
-  data.validation->read(0, 0, std::array<void*, 2>{a.data(), &label});
-  without.validation->read(0, 0, std::array<void*, 2>{b.data(), &label});
+  data.validation->read(0, 0, {data.validation->spec().tensors, std::array<void*, 2>{a.data(), &label}});
+  without.validation->read(0, 0, {without.validation->spec().tensors, std::array<void*, 2>{b.data(), &label}});
   EXPECT_EQ(a, b);
 }
 

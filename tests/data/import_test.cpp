@@ -208,7 +208,7 @@ TEST_F(ImportTest, ImagesComeBackNormalised) {
   std::vector<float> sample(105);
   for (int64_t i = 0; i < 50; ++i) {
     int32_t label = -1;
-    data.train->read(0, i, std::array<void*, 2>{sample.data(), &label});
+    data.train->read(0, i, {data.train->spec().tensors, std::array<void*, 2>{sample.data(), &label}});
     EXPECT_EQ(label, i % 4);
     for (size_t j = 0; j < 105; ++j) {
       size_t c = j % 3;

@@ -93,7 +93,7 @@ class MasksTest : public ::testing::Test {
     const auto pixels = static_cast<size_t>(data.spec().input().shape.numel());
     std::vector<float> values(pixels);
     Sample out{{}, std::vector<int32_t>(pixels)};
-    data.read(epoch, index, std::array<void*, 2>{values.data(), out.labels.data()});
+    data.read(epoch, index, {data.spec().tensors, std::array<void*, 2>{values.data(), out.labels.data()}});
     const auto file = open_dataset_file(out_, 1 << 20);
     for (float v : values)
       out.pixels.push_back(static_cast<int>(std::lround((v * file->header.stddev[0] + file->header.mean[0]) * 255)));

@@ -46,7 +46,8 @@ struct Mixed {
 
 Mixed read(const Mixup& data, int64_t epoch, int64_t index) {
   Mixed out;
-  data.read(epoch, index, std::array<void*, 4>{out.features.data(), &out.label, &out.other, &out.share});
+  data.read(epoch, index,
+            {data.spec().tensors, std::array<void*, 4>{out.features.data(), &out.label, &out.other, &out.share}});
   return out;
 }
 
@@ -106,7 +107,7 @@ TEST(Mixup, OfARegressionTheTargetsAreMixed) {
   for (int64_t i = 0; i < 50; ++i) {
     std::array<float, 2> features;
     float target;
-    data.read(0, i, std::array<void*, 2>{features.data(), &target});
+    data.read(0, i, {data.spec().tensors, std::array<void*, 2>{features.data(), &target}});
     EXPECT_NEAR(target, 3 * features[0], 1e-2);
   }
 }

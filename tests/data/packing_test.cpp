@@ -63,7 +63,7 @@ Sample sample_of(const Dataset& data, int64_t epoch, int64_t index) {
            std::vector<int32_t>(context, -7)};
   std::vector<void*> memory{s.tokens.data(), s.labels.data(), s.documents.data(), s.positions.data()};
   memory.resize(data.spec().tensors.size());
-  data.read(epoch, index, memory);
+  data.read(epoch, index, {data.spec().tensors, memory});
   return s;
 }
 

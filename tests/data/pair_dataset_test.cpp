@@ -78,7 +78,7 @@ Row row_of(const Dataset& data, int64_t index) {
     one->resize(width);
     memory.push_back(one->data());
   }
-  data.read(0, index, memory);
+  data.read(0, index, {data.spec().tensors, memory});
   return out;
 }
 using Ids = std::vector<int32_t>;

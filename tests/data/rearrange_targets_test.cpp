@@ -86,7 +86,7 @@ class RearrangeTargetsTest : public ::testing::TestWithParam<Kind> {
       for (const TensorSpec& one : data.train->spec().tensors)
         parts.emplace_back(static_cast<size_t>(one.shape.numel() * size_of(one.dtype)), '\0');
       for (std::string& part : parts) memory.push_back(part.data());
-      data.train->read(0, i, memory);
+      data.train->read(0, i, {data.train->spec().tensors, memory});
       std::string& sample = out.emplace_back();
       for (const std::string& part : parts) sample += part;
       if (GetParam() == Kind::kPairs) sample += *show_text(path, i).rejected;

@@ -90,7 +90,7 @@ class RearrangeTest : public ::testing::Test {
     for (int64_t i = 0; i < data.train->size(); ++i) {
       Sample& s = out.emplace_back();
       s.values.resize(static_cast<size_t>(data.train->spec().input().shape.numel()));
-      data.train->read(0, i, std::array<void*, 2>{s.values.data(), &s.label});
+      data.train->read(0, i, {data.train->spec().tensors, std::array<void*, 2>{s.values.data(), &s.label}});
     }
     return out;
   }

@@ -322,7 +322,7 @@ TEST_F(RecordsTest, PairsAreKeptAndTheChosenOnesAreSamples) {
   ASSERT_EQ(data.train->size(), 4);
   std::vector<int32_t> ids(6), labels(6);
   void* const memory[] = {ids.data(), labels.data()};
-  data.train->read(0, 1, memory);
+  data.train->read(0, 1, {data.train->spec().tensors, memory});
   EXPECT_EQ(ids, (std::vector<int32_t>{'a', 'b', 0, 0, 0, 0}));
   EXPECT_EQ(labels[0], 'b');
   o.packing = Packing::kWindows;
@@ -453,7 +453,7 @@ TEST_F(RecordsTest, WindowsLeaveOutWhatIsNoTarget) {
   const TokenDataset data(source, {0, 5}, {.context = 4});
   std::vector<int32_t> ids(4), labels(4);
   void* memory[] = {ids.data(), labels.data()};
-  data.read(0, 0, memory);
+  data.read(0, 0, {data.spec().tensors, memory});
   EXPECT_EQ(ids, (std::vector<int32_t>{'a', 'b', 'c', 'd'}));
   EXPECT_EQ(labels, (std::vector<int32_t>{kIgnoreIndex, kIgnoreIndex, 'd', 'e'}));
 }
@@ -621,7 +621,7 @@ LabelledSample labelled_sample(const Dataset& data, int64_t index) {
   LabelledSample s{std::vector<int32_t>(context, -7), std::vector<int32_t>(context, -7),
                    std::vector<int32_t>(context, -7)};
   void* const memory[] = {s.tokens.data(), &s.label, s.documents.data(), s.positions.data()};
-  data.read(3, index, memory);
+  data.read(3, index, {data.spec().tensors, memory});
   return s;
 }
 

@@ -65,7 +65,7 @@ TEST_F(SampleWeights, AreAColumnOfATableThatIsNoFeature) {
   for (int64_t i = 0; i < 3; ++i) {
     float feature = 0, weight = -1;
     int32_t label = -1;
-    data.train->read(0, i, std::array<void*, 3>{&feature, &label, &weight});
+    data.train->read(0, i, {data.train->spec().tensors, std::array<void*, 3>{&feature, &label, &weight}});
     EXPECT_EQ(label, i > 0);
     EXPECT_EQ(weight, stored(path)[static_cast<size_t>(i)]);
   }
@@ -150,7 +150,9 @@ TEST_F(SampleWeights, OfRecordsAreAFieldOrAColumn) {
   std::array<int32_t, 4> tokens{}, documents{}, positions{};
   int32_t label = -1;
   float weight = -1;
-  data.train->read(0, 1, std::array<void*, 5>{tokens.data(), &label, documents.data(), positions.data(), &weight});
+  data.train->read(0, 1,
+                   {data.train->spec().tensors,
+                    std::array<void*, 5>{tokens.data(), &label, documents.data(), positions.data(), &weight}});
   EXPECT_EQ(label, 1);
   EXPECT_EQ(weight, 3);
   merge_datasets({a, b}, folder_ / "both.h5", {});
@@ -202,7 +204,7 @@ TEST_F(SampleWeights, ArePartOfNoPrediction) {
   ASSERT_EQ(data.train->spec().tensors.size(), 2u);
   float feature = 7;
   int32_t label = 7;
-  data.train->read(0, 1, std::array<void*, 2>{&feature, &label});
+  data.train->read(0, 1, {data.train->spec().tensors, std::array<void*, 2>{&feature, &label}});
   EXPECT_EQ(label, 0);
   EXPECT_EQ(feature, 1) << "normalised";
 }

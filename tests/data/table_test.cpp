@@ -49,7 +49,8 @@ class TableTest : public ::testing::Test {
     labels_.clear();
     for (int64_t i = 0; i < data.train->size(); ++i) {
       out.emplace_back(static_cast<size_t>(data.train->spec().input().shape.numel()));
-      data.train->read(0, i, std::array<void*, 2>{out.back().data(), &labels_.emplace_back()});
+      data.train->read(0, i,
+                       {data.train->spec().tensors, std::array<void*, 2>{out.back().data(), &labels_.emplace_back()}});
     }
     return out;
   }
@@ -223,7 +224,7 @@ TEST_F(TableTest, NumbersCanBeTheTargets) {
   std::vector<float> features(3);
   float target;
   for (int64_t i = 0; i < 3; ++i) {
-    data.train->read(0, i, std::array<void*, 2>{features.data(), &target});
+    data.train->read(0, i, {data.train->spec().tensors, std::array<void*, 2>{features.data(), &target}});
     EXPECT_NEAR(target, wanted[static_cast<size_t>(i)], 1e-6);
   }
   const DatasetReport report = inspect_dataset(out_);
@@ -460,7 +461,7 @@ TEST_F(TableTest, LargeNumbersKeepTheirDifferences) {
   for (int i = 0; i < kTimes; ++i) {
     std::array<float, 2> features{};
     float target = 0;
-    data.train->read(0, i, std::array<void*, 2>{features.data(), &target});
+    data.train->read(0, i, {data.train->spec().tensors, std::array<void*, 2>{features.data(), &target}});
     EXPECT_NEAR(features[0], normalised_time(i), 1e-6);
     EXPECT_NEAR(target, normalised_time(i), 1e-6);
   }
@@ -528,7 +529,7 @@ TEST_F(TableTest, FeaturesAndTargetsAreThoseOfPandas) {  // tests/data/tables/ma
   ASSERT_EQ(data.train->size(), 60);
   for (int64_t i = 0; i < 60; ++i) {
     std::array<float, 8> row{};  // seven features, and the target
-    data.train->read(0, i, std::array<void*, 2>{row.data(), &row[7]});
+    data.train->read(0, i, {data.train->spec().tensors, std::array<void*, 2>{row.data(), &row[7]}});
     for (float value : row) {
       double wanted = NAN;
       golden >> wanted;

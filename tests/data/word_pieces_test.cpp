@@ -269,9 +269,9 @@ TEST_F(WordPieceRecords, ThatAreCutEndWithSep) {
   int32_t label = -1;
   void* const sample[] = {ids.data(), &label, documents.data(), positions.data()};
   const Ids first = ids_of(*read(json_), "the first");
-  samples.read(0, 0, sample);
+  samples.read(0, 0, {samples.spec().tensors, sample});
   EXPECT_EQ(ids, (Ids{2, first[0], first[1], 3}));
-  samples.read(0, 1, sample);
+  samples.read(0, 1, {samples.spec().tensors, sample});
   EXPECT_EQ(ids, (Ids{2, first[0], 3, 0}));
 }
 
@@ -288,7 +288,7 @@ TEST_F(WordPieceRecords, AreHiddenByTheirOwnMask) {
     for (int64_t i = 0; i < data->size(); ++i) {
       Ids ids(16), targets(16), documents(16), positions(16);
       void* const sample[] = {ids.data(), targets.data(), documents.data(), positions.data()};
-      data->read(0, i, sample);
+      data->read(0, i, {data->spec().tensors, sample});
       for (size_t k = 0; k < 16; ++k) {
         EXPECT_LT(ids[k], 600);
         EXPECT_TRUE(targets[k] == kIgnoreIndex || targets[k] > 4) << "special token " << targets[k] << " is hidden";

@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "data/images/codecs/image_codec.h"
 #include "data/samples/channel_sums.h"
+#include "data/samples/dataset_file.h"
 #include "data/samples/image_dataset.h"
 #include "data/samples/kinds/labelled.h"
 #include "data/samples/schema.h"

@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "data/samples/channel_sums.h"
+#include "data/samples/dataset_file.h"
 #include "data/samples/kinds/labelled.h"
 #include "data/samples/label_index.h"
 #include "data/samples/schema.h"

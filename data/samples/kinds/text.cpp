@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "data/samples/dataset_file.h"
 #include "data/samples/header_parts.h"
 #include "data/samples/records.h"
 #include "data/samples/sample_kind.h"

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "data/images/class_colour.h"
+#include "data/samples/dataset_file.h"
 #include "data/samples/header_parts.h"
 #include "data/samples/sample_target.h"
 #include "data/samples/schema.h"

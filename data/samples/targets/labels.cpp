@@ -1,5 +1,6 @@
 // A label for each sample, int32.
 #include "core/base/error.h"
+#include "data/samples/dataset_file.h"
 #include "data/samples/header_parts.h"
 #include "data/samples/sample_target.h"
 #include "data/samples/schema.h"

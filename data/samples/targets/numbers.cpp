@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "data/samples/channel_sums.h"
+#include "data/samples/dataset_file.h"
 #include "data/samples/header_parts.h"
 #include "data/samples/sample_target.h"
 #include "data/samples/schema.h"

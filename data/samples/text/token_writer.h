@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/io/hdf5/hdf5_file.h"
+#include "data/samples/dataset_file.h"
 #include "data/samples/schema.h"
 #include "data/store/partial_output.h"
 #include "data/store/progress.h"
