@@ -14,10 +14,14 @@ class AdamFamily : public Optimizer {
  protected:
   AdamFamily(const AdamWOptions& o, const std::vector<Slot>& slots, const std::string& name,
              Moments kept = Moments::kFloat32)
-      : Optimizer(slots, {name + ".m", name + ".v"}, kept), o_(o) {}
+      : Optimizer(slots, {name + ".m", name + ".v"}, kept), o_(o) {
+    set_lr(o.lr);
+  }
   AdamFamily(const AdamWOptions& o, const std::vector<Slot>& slots,
              const std::function<std::vector<std::string>(const Slot&)>& moments)
-      : Optimizer(slots, moments), o_(o) {}
+      : Optimizer(slots, moments), o_(o) {
+    set_lr(o.lr);
+  }
   void corrections(int64_t update, double& first, double& second) const final {
     first = weight_sum(o_.beta1, update);
     second = weight_sum(o_.beta2, update);

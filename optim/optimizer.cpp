@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/name_pattern.h"
 #include "core/base/partition.h"
 #include "core/base/trace.h"
 #include "core/kernels/kernels.h"
@@ -142,11 +143,17 @@ void store(const Tensor& to, std::initializer_list<double> values) {
 
 }  // namespace
 
-void Optimizer::step(const std::vector<Slot>& slots, const UpdateScalars& s) {
-  prepare(s.lr);
-  store(verdict_, {s.grad_scale, s.skip ? 1.0 : 0.0});
+void Optimizer::set_lr(double lr) {
+  check(std::isfinite(lr) && lr >= 0, "optimizer: the learning rate ", lr, " is not a finite number of 0 or more");
+  lr_ = lr;
+}
+
+void Optimizer::step(const std::vector<Slot>& slots, const StepVerdict& verdict) {
+  check(!std::isnan(lr_), "optimizer: step() without a learning rate; set one by set_lr()");
+  prepare(lr_);
+  store(verdict_, {verdict.grad_scale, verdict.finite ? 0.0 : 1.0});
   update(slots, verdict_);
-  settle(s.skip);
+  settle(!verdict.finite);
 }
 
 void Optimizer::prepare(double lr) {

@@ -3,13 +3,13 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/base/choice.h"
-#include "core/base/name_pattern.h"
 #include "core/kernels/pointwise.h"
 #include "core/kernels/update_control.h"
 #include "core/nn/slot.h"
@@ -62,12 +62,6 @@ bool is_frozen(const OptimOptions& o, const std::string& name);
 // Until 2026-11 the later rule set both back to their defaults.
 bool rules_leave_others(const OptimOptions& o, const std::vector<std::string>& names);
 
-struct UpdateScalars {
-  double lr = 0;
-  double grad_scale = 1;
-  bool skip = false;  // change nothing
-};
-
 // How an optimizer keeps its moments between updates. k8Bit: 1.06 bytes for each element instead of 4: codes with one
 // scale for each 64 elements (core/kernels/codes/block_codes.h). Updates compute in fp32.
 enum class Moments { kFloat32, k8Bit };
@@ -90,8 +84,13 @@ class UpdateObserver {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // Updates all slots: those passed to the constructor, in the same order, with this step's gradients.
-  void step(const std::vector<Slot>& slots, const UpdateScalars& s);
+  // The learning rate of the next calls of step(), and until then that of the options which the optimizer was made
+  // with. Throws ExitCode::kInternal for a rate that is not a finite number of 0 or more.
+  void set_lr(double lr);
+  double lr() const { return lr_; }
+  // Updates all slots: those passed to the constructor, in the same order, with this step's gradients, of which
+  // `verdict` is the outcome (DataParallel::finish_step). Throws ExitCode::kInternal where no rate was set.
+  void step(const std::vector<Slot>& slots, const StepVerdict& verdict);
 
   // The same in three parts, for a host that does not wait for the device's verdict on the gradients. First prepare()
   // copies the host's numbers to the device; at most one earlier update may be unsettled then.
@@ -125,6 +124,8 @@ class Optimizer {
   // Where an element's update depends on its whole parameter: updates slots [first, end), which are all of a group or
   // one whole parameter, between begin_group() and end_group(). By itself update_slot() of each.
   virtual void update_group(const std::vector<Slot>& slots, size_t first, size_t end, const float* control);
+  // The control buffer, fp32 [UpdateControl::kCount] on the slots' device, whose address `control` is.
+  const Tensor& control() const { return control_; }
   // Tell the observer of all state of slots [first, end).
   void begin_group(const std::vector<Slot>& slots, size_t first, size_t end);
   void end_group(const std::vector<Slot>& slots, size_t first, size_t end);
@@ -154,7 +155,8 @@ class Optimizer {
   std::vector<PointwiseArgs> batched_;
   CopiesBeside* copies_ = nullptr;
   UpdateObserver* observer_ = nullptr;
-  int64_t observed_ = 0;  // elements of masters, by this update so far
+  int64_t observed_ = 0;                                  // elements of masters, by this update so far
+  double lr_ = std::numeric_limits<double>::quiet_NaN();  // none was set
   int64_t updates_ = 0;
   int unsettled_ = 0;
 };

@@ -5,7 +5,14 @@
 
 #include "core/autograd/node.h"
 #include "core/base/trace.h"
+#include "sharding/gather_schedule.h"
+#include "sharding/mesh.h"
 #include "sharding/model_blocks.h"
+#include "sharding/model_buffers.h"
+#include "sharding/parameter_bucket.h"
+#include "sharding/reduce_schedule.h"
+#include "sharding/step_reducer.h"
+#include "sharding/transfer_log.h"
 
 namespace lockstep {
 
@@ -14,8 +21,9 @@ DataParallel::DataParallel(Module& model, const Axis& data, DataParallelOptions 
   model_.name_tree();
   const auto all = static_cast<int64_t>(data.size);
   const int64_t group = options_.level == ShardLevel::kNone ? 1 : options_.group > 0 ? options_.group : all;
+  log_ = std::make_unique<TransferLog>();
   mesh_ = std::make_unique<Mesh>(data, static_cast<int>(std::min(group, int64_t(1) << 30)));
-  reductions_ = std::make_unique<ReduceSchedule>(*mesh_, options_, log_);
+  reductions_ = std::make_unique<ReduceSchedule>(*mesh_, options_, *log_);
   make_buckets();
   buffers_ = std::make_unique<ModelBuffers>(model_, *mesh_);
 }
@@ -57,7 +65,7 @@ void DataParallel::make_buckets() {
       if (std::find(blocks[i].begin(), blocks[i].end(), trainable_[k].get()) != blocks[i].end())
         reduced_of_block[i].push_back(k);
   reductions_->set_blocks(std::move(reduced_of_block));
-  gathers_ = std::make_unique<GatherSchedule>(*mesh_, options_, root, std::move(blocks), log_, *reductions_);
+  gathers_ = std::make_unique<GatherSchedule>(*mesh_, options_, root, std::move(blocks), *log_, *reductions_);
   if (mesh_->shard().size == 1) return;  // all parameters are always whole
   for (size_t b = 0; b < model.blocks.size(); ++b) call_on_passes(b, model.blocks[b].modules);
   model_.set_hooks({[this] { gathers_->enter_root(); }, {}, {}});
@@ -82,6 +90,18 @@ DataParallel::~DataParallel() {
   train_only({});
 }
 
+MicroSchedule DataParallel::schedule() const { return reductions_->micro_schedule(); }
+std::vector<int64_t> DataParallel::my_micro_batches() const { return reductions_->my_micro_batches(); }
+void DataParallel::watch(int64_t index, const GradientSink& sink) { reductions_->watch(index, sink); }
+void DataParallel::keep_leaves(size_t index) { reductions_->buckets()[index]->keep_leaves(); }
+size_t DataParallel::sums() const { return options_.reduce == ReduceMode::kExact ? reductions_->buckets().size() : 0; }
+void DataParallel::set_sum_observer(const std::function<void(const Tensor& sum)>& observer) {
+  reductions_->set_sum_observer(observer);
+}
+void DataParallel::require_gather() { gathers_->invalidate(GatherSchedule::By::kUpdate); }
+const std::vector<Transfer>& DataParallel::transfers() const { return log_->transfers(); }
+int DataParallel::unused_in_last_step() const { return reductions_->unused(); }
+
 void DataParallel::train_only(std::string_view module) {
   if (module == trained_module_) return;
   trained_module_ = module;
@@ -99,7 +119,7 @@ void DataParallel::begin_step(int64_t micro_count, int64_t nominal_targets, std:
   backward_end_s_ = 0;
   losses_.clear();
   buffers_->begin_step();
-  log_.restart();
+  log_->restart();
   reductions_->begin_step(micro_count);
   gathers_->begin();
   announce_round();
@@ -110,7 +130,7 @@ void DataParallel::compute_apart(int64_t nominal_targets, std::string_view modul
   check(reductions_->idle(), "compute_apart between begin_step and end_step");
   train_only(module);
   nominal_ = nominal_targets;
-  log_.restart();
+  log_->restart();
   gathers_->begin();
   gathers_->begin_round(false);
   reductions_->begin_apart(sink);
@@ -129,7 +149,7 @@ void DataParallel::backward(int64_t index, const Tensor& loss, double targets, s
   buffers_->collect();
   lockstep::backward(loss, gradient.value_or(loss_gradient()));
   buffers_->discard();
-  backward_end_s_ = log_.since_begin();
+  backward_end_s_ = log_->since_begin();
   gathers_->end_round(true);
   const bool round_ended = reductions_->end_micro_batch();
   losses_.emplace_back(loss.detach(), targets);
@@ -156,10 +176,10 @@ PendingStep DataParallel::end_step(double clip_norm, const StepRequests& request
     inputs.targets.push_back(targets);
   }
   if (!context().recording) reducer.set_inputs(inputs);
-  const double before = log_.since_begin();
+  const double before = log_->since_begin();
   PendingStep pending = reducer.run(losses, {static_cast<double>(nominal_), loss_scale_, clip_norm});
-  double exposed_ms = (log_.since_begin() - before) * 1e3;
-  for (const Transfer& t : log_.transfers()) exposed_ms += (t.ready_s - t.needed_s) * 1e3;
+  double exposed_ms = (log_->since_begin() - before) * 1e3;
+  for (const Transfer& t : log_->transfers()) exposed_ms += (t.ready_s - t.needed_s) * 1e3;
   pending.set_exposed(exposed_ms);
   buffers_->fold(schedule(), micro_count_, pending.verdict());
 
@@ -173,7 +193,9 @@ PendingStep DataParallel::end_step(double clip_norm, const StepRequests& request
 }
 
 StepReducer& DataParallel::reducer_of(int64_t micro_count) {
-  return reducers_.try_emplace(micro_count, reductions_->buckets(), *mesh_, schedule(), micro_count).first->second;
+  std::unique_ptr<StepReducer>& reducer = reducers_[micro_count];
+  if (!reducer) reducer = std::make_unique<StepReducer>(reductions_->buckets(), *mesh_, schedule(), micro_count);
+  return *reducer;
 }
 
 std::string DataParallel::why_not_recorded() const {
@@ -188,7 +210,7 @@ std::string DataParallel::why_not_recorded() const {
 void DataParallel::set_inputs(const StepInputs& inputs) { reducer_of(inputs.micro_count).set_inputs(inputs); }
 
 PendingStep DataParallel::relaunched(const PendingStep& recorded) {
-  log_.restart();
+  log_->restart();
   PendingStep pending = recorded.relaunched();
   gathers_->invalidate(GatherSchedule::By::kUpdate);
   return pending;
@@ -197,7 +219,7 @@ PendingStep DataParallel::relaunched(const PendingStep& recorded) {
 void DataParallel::forward_round(int64_t ranks_with_data, const std::function<void()>& mine) {
   check(reductions_->idle(), "forward_round between begin_step and end_step");
   const int first = mesh_->rank_of(mesh_->replica().index, 0), last = first + mesh_->shard().size - 1;
-  log_.restart();
+  log_->restart();
   gathers_->begin();
   gathers_->begin_round(first < ranks_with_data && last >= ranks_with_data);
   if (mesh_->data().index < ranks_with_data) {

@@ -11,19 +11,25 @@
 #include <vector>
 
 #include "comm/axis.h"
+#include "core/base/partition.h"
 #include "core/nn/module.h"
 #include "core/nn/slot.h"
 #include "core/state/state.h"
-#include "sharding/gather_schedule.h"
-#include "sharding/mesh.h"
-#include "sharding/model_buffers.h"
+#include "sharding/gradient_sink.h"
 #include "sharding/options.h"
-#include "sharding/parameter_bucket.h"
-#include "sharding/reduce_schedule.h"
-#include "sharding/step_reducer.h"
-#include "sharding/transfer_log.h"
+#include "sharding/step_result.h"
 
 namespace lockstep {
+
+// A user of DataParallel needs none of these (sharding/mesh.h, sharding/transfer_log.h, ...).
+class GatherSchedule;
+class Mesh;
+class ModelBuffers;
+class ParameterBucket;
+class ReduceSchedule;
+class StepReducer;
+class TransferLog;
+struct Transfer;
 
 class DataParallel {
  public:
@@ -37,8 +43,8 @@ class DataParallel {
   // step; the others' are zero. Empty: all do.
   void begin_step(int64_t micro_count, int64_t nominal_targets, std::string_view module = {});
   // How micro-batches are dealt at this level, and those that this rank must run, in this order.
-  MicroSchedule schedule() const { return reductions_->micro_schedule(); }
-  std::vector<int64_t> my_micro_batches() const { return reductions_->my_micro_batches(); }
+  MicroSchedule schedule() const;
+  std::vector<int64_t> my_micro_batches() const;
   // What backward begins with in this step: for WithLossGradient around the loss.
   double loss_gradient() const { return loss_scale_ / static_cast<double>(nominal_); }
   // Runs backward from the summed loss of micro-batch `index` with `targets` counted targets, or so much as their
@@ -56,19 +62,17 @@ class DataParallel {
   void compute_apart(int64_t nominal_targets, std::string_view module, const std::function<Tensor()>& loss,
                      const GradientSink& sink);
   // In this step: the gradients of this rank's micro-batch `index` go to `sink`, too, which lives until it ends.
-  void watch(int64_t index, const GradientSink& sink) { reductions_->watch(index, sink); }
+  void watch(int64_t index, const GradientSink& sink);
   // In this step: keeps the leaves of bucket `index` of sums(), so that its sum can be formed again.
-  void keep_leaves(size_t index) { reductions_->buckets()[index]->keep_leaves(); }
+  void keep_leaves(size_t index);
   // How many buckets of sums there are; 0 where ranks do not form the tree's sums (reduce: fast).
-  size_t sums() const { return options_.reduce == ReduceMode::kExact ? reductions_->buckets().size() : 0; }
+  size_t sums() const;
   // After end_step() and before the update, of a bucket whose leaves were kept: this rank's part of the step's sum, and
   // the part of rank `of[me]` formed again from all ranks' leaves, by tensor, as "wte.weight[0:4096]". The second is
   // collective; `of`: by rank.
   void sum_of_part(size_t index, const GradientSink& sink) const;
   void sum_again(size_t index, const std::vector<int>& of, const GradientSink& sink);
-  void set_sum_observer(const std::function<void(const Tensor& sum)>& observer) {
-    reductions_->set_sum_observer(observer);
-  }
+  void set_sum_observer(const std::function<void(const Tensor& sum)>& observer);
   // For a step that a GPU's graph holds (core/device/graph.h), from begin_step to end_step and the update: what the
   // host brings to it, before it is recorded and before each launch, in place of end_step's `requests`.
   void set_inputs(const StepInputs& inputs);
@@ -98,15 +102,15 @@ class DataParallel {
   std::vector<StateEntry> whole_copies() const;
   void state_was_loaded();  // collective
   // The next forward pass brings parameters together, as after an update, even if they are: for a graph that begins.
-  void require_gather() { gathers_->invalidate(GatherSchedule::By::kUpdate); }
+  void require_gather();
   // Those that hold the same slices are mesh().replica().size ranks; each saves its share of them.
   const Mesh& mesh() const { return *mesh_; }
 
   // When each bucket's parameters and gradients travelled in the last step, in the order in which they started.
-  const std::vector<Transfer>& transfers() const { return log_.transfers(); }
+  const std::vector<Transfer>& transfers() const;
   double backward_end_s() const { return backward_end_s_; }
   // Number of parameters that got no gradient in the last micro-batch on this rank.
-  int unused_in_last_step() const { return reductions_->unused(); }
+  int unused_in_last_step() const;
   int64_t parameter_count() const;
 
  private:
@@ -121,14 +125,14 @@ class DataParallel {
   int exceptions_;  // under way when this was made
   std::vector<Module*> hooked_;
   std::unique_ptr<Mesh> mesh_;
-  TransferLog log_;
+  std::unique_ptr<TransferLog> log_;
   std::vector<std::unique_ptr<ParameterBucket>> trainable_;  // in the order of their reductions: the model's last first
   std::vector<std::unique_ptr<ParameterBucket>> frozen_;
   std::unique_ptr<ReduceSchedule> reductions_;
   std::unique_ptr<GatherSchedule> gathers_;
   std::unique_ptr<ModelBuffers> buffers_;
   std::vector<Slot> slots_;
-  std::map<int64_t, StepReducer> reducers_;  // by micro-batches of a step
+  std::map<int64_t, std::unique_ptr<StepReducer>> reducers_;  // by micro-batches of a step
 
   int64_t micro_count_ = 0, nominal_ = 1;
   std::string trained_module_;

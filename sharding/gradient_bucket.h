@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "sharding/gradient_sink.h"
 #include "sharding/parameter_bucket.h"
 #include "sharding/tree.h"
 
@@ -21,10 +22,6 @@ struct ReduceRound {
   std::vector<IndexRange> ranges;  // by rank: the micro-batches whose sums it brings
   bool last = false;               // of the step
 };
-
-// Takes a parameter's gradient, fp32, before it is rounded, added up or exchanged. Called in backward, in the order in
-// which buckets are complete; the tensor is valid until it returns.
-using GradientSink = std::function<void(const std::string& name, const Tensor& gradient)>;
 
 class GradientBucket {
  public:

@@ -188,7 +188,11 @@ StepResult PendingStep::wait(std::optional<Seconds> deadline) const {
                                          " s: a rank is missing from one of its exchanges, or hangs in one"));
   StepResult result;
   result.exposed_ms = exposed_ms_;
-  if (!on_host_.device().has_bytes()) return result;
+  if (!on_host_.device().has_bytes()) {  // nothing was computed
+    result.grad_scale = 1;
+    result.finite = true;
+    return result;
+  }
   using A = StepOutcomeArgs;
   const auto* out = static_cast<const double*>(on_host_.read());
   result.loss = out[A::kLoss];

@@ -4,6 +4,8 @@
 
 #include "core/tensor/raw_ops.h"
 #include "sharding/data_parallel.h"
+#include "sharding/mesh.h"
+#include "sharding/reduce_schedule.h"
 
 namespace lockstep {
 namespace {

@@ -7,12 +7,13 @@
 #include <string_view>
 #include <vector>
 
-#include "core/interop/hf_config.h"
 #include "core/interop/hf_model.h"
 #include "core/interop/peft_pattern.h"
 #include "core/nn/lora.h"
 
 namespace lockstep {
+
+class HfConfig;
 
 constexpr const char* kPeftConfig = "adapter_config.json";
 constexpr const char* kPeftWeights = "adapter_model.safetensors";

@@ -6,9 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/interop/hf_config.h"
+#include "core/io/json.h"
 
 namespace lockstep {
+
+class HfConfig;
 
 // Keys are Python's regular expressions for the ends of modules' names, from a dot on; the first that matches counts.
 // Taken are those that both languages have, without repeated groups.

@@ -1,6 +1,6 @@
 // Slot: a parameter, or what this rank keeps of it, as an optimizer sees it. SlotGroup: the parameters that are cut
-// into slices together, for updates that depend on whole parameters. Values; the memory belongs to DataParallel's
-// buckets.
+// into slices together, for updates that depend on whole parameters. StepVerdict: what an update must know of all
+// gradients of a step. Values; the memory belongs to DataParallel's buckets.
 #pragma once
 
 #include <string>
@@ -35,6 +35,13 @@ struct Slot {
   double lr_scale = 1;
   const SlotGroup* group = nullptr;  // its slots are consecutive. Null: this slot is a whole region
   int64_t place = 0;                 // of the whole region in the group's flat buffer, elements
+};
+
+// What the gradients of a step amount to, the same on every rank. As it is made, an update changes nothing.
+struct StepVerdict {
+  // What gradients are multiplied by: nominal targets / counted ones / loss scale, and what clips the norm.
+  double grad_scale = 0;
+  bool finite = false;  // else the optimizer must skip this step
 };
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "core/base/log.h"
+#include "core/base/name_pattern.h"
 #include "core/base/trace.h"
 #include "core/interop/hf_model.h"
 #include "core/io/json.h"

@@ -8,7 +8,6 @@
 #include "comm/communicator.h"
 #include "core/base/field.h"
 #include "core/device/stream.h"
-#include "core/io/json.h"
 #include "core/kernels/attention/masked_attention.h"
 
 namespace lockstep {

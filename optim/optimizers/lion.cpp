@@ -6,7 +6,7 @@ namespace {
 
 class Lion final : public Optimizer {
  public:
-  Lion(const LionOptions& o, const std::vector<Slot>& slots) : Optimizer(slots, {"lion.m"}), o_(o) {}
+  Lion(const LionOptions& o, const std::vector<Slot>& slots) : Optimizer(slots, {"lion.m"}), o_(o) { set_lr(o.lr); }
 
  private:
   void corrections(int64_t, double&, double&) const override {}

@@ -6,7 +6,7 @@ namespace {
 
 class Sgd final : public Optimizer {
  public:
-  Sgd(const SgdOptions& o, const std::vector<Slot>& slots) : Optimizer(slots, {"sgd.momentum"}), o_(o) {}
+  Sgd(const SgdOptions& o, const std::vector<Slot>& slots) : Optimizer(slots, {"sgd.momentum"}), o_(o) { set_lr(o.lr); }
 
  private:
   void corrections(int64_t, double&, double&) const override {}

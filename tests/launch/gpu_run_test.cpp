@@ -492,7 +492,7 @@ TEST(GpuRunAhead, BlocksThatSomeRanksDoNotUseHoldUpNone) {
     options.level = level, options.bucket_mb = 0;
     Blocks model;
     DataParallel parallel(model, comm, options);
-    const auto optimizer = make_sgd({}, parallel.slots());
+    const auto optimizer = make_sgd({.lr = 0.1}, parallel.slots());
     std::vector<double> said;
     for (int64_t step = 0; step < 6; ++step) {
       parallel.begin_step(micro_count, micro_count);
@@ -504,7 +504,7 @@ TEST(GpuRunAhead, BlocksThatSomeRanksDoNotUseHoldUpNone) {
       }
       const StepResult result = parallel.finish_step();
       said.insert(said.end(), {result.loss, result.grad_norm});
-      optimizer->step(parallel.slots(), {.lr = 0.1, .grad_scale = result.grad_scale});
+      optimizer->step(parallel.slots(), result);
     }
     return said;
   };

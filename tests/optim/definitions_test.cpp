@@ -16,6 +16,7 @@ using testing::matrix;
 using testing::numbers;
 using testing::set_gradient;
 using testing::slot;
+using testing::update_once;
 
 // One step of one element, as the textbook has it.
 using Reference = std::function<void(int64_t step, double lr, double g, double decay, double& p, double& a, double& b)>;
@@ -32,7 +33,7 @@ void expect_follows(const Maker& make, double weight_decay, const Reference& ref
   for (int64_t step = 0; step < 25; ++step) {
     const double lr = 0.02 / static_cast<double>(1 + step), grad_scale = step % 3 ? 0.5 : 1;
     for (Slot& s : slots) set_gradient(s, static_cast<uint64_t>(step));
-    optimizer->step(slots, {.lr = lr, .grad_scale = grad_scale});
+    update_once(*optimizer, slots, {.lr = lr, .grad_scale = grad_scale});
     for (size_t k = 0; k < slots.size(); ++k) {
       const auto g = slots[k].gradient.to_vector();
       for (size_t i = 0; i < g.size(); ++i)
@@ -126,7 +127,7 @@ void expect_follows_whole(const Maker& make, std::vector<Slot> slots, double tol
   for (int64_t step = 0; step < 12; ++step) {
     const double lr = 0.02 / static_cast<double>(1 + step), grad_scale = step % 3 ? 0.5 : 1;
     for (Slot& s : slots) set_gradient(s, static_cast<uint64_t>(step));
-    optimizer->step(slots, {.lr = lr, .grad_scale = grad_scale});
+    update_once(*optimizer, slots, {.lr = lr, .grad_scale = grad_scale});
     for (size_t k = 0; k < slots.size(); ++k) {
       auto g = slots[k].gradient.to_vector();
       for (double& value : g) value *= grad_scale;
@@ -219,8 +220,8 @@ TEST(Muon, LeavesVectorsTablesAndNamedMatricesToAdamW) {
   for (uint64_t step = 0; step < 3; ++step) {
     for (auto* all : {&slots, &other})
       for (Slot& s : *all) set_gradient(s, step);
-    muon->step(slots, {.lr = 0.01});
-    adamw->step(other, {.lr = 0.01});
+    update_once(*muon, slots, {.lr = 0.01});
+    update_once(*adamw, other, {.lr = 0.01});
   }
   for (size_t i : {0, 1, 2}) EXPECT_EQ(slots[i].master.to_vector(), other[i].master.to_vector()) << slots[i].name;
   EXPECT_NE(slots[3].master.to_vector(), other[3].master.to_vector());
@@ -235,7 +236,7 @@ TEST(AdamW8Bit, FollowsItsDefinitionUpToItsCodes) {
   for (int64_t step = 1; step <= 20; ++step) {
     set_gradient(slots[0], static_cast<uint64_t>(step));
     const auto g = slots[0].gradient.to_vector();
-    optimizer->step(slots, {.lr = 0.01, .grad_scale = 0.5});
+    update_once(*optimizer, slots, {.lr = 0.01, .grad_scale = 0.5});
     std::vector<std::vector<double>> kept;
     for (const StateEntry& e : optimizer->state(slots)) kept.push_back(e.values(0, e.data.numel()).to_vector());
     for (size_t block = 0; block < p.size(); block += 64) {
@@ -324,7 +325,7 @@ TEST(AdamW, BetasNearOneLoseNoAccuracy) {
       for (int64_t step = 1; step <= steps; ++step) {
         set_gradient(slots[0], static_cast<uint64_t>(step));
         const auto g = slots[0].gradient.to_vector();
-        optimizer->step(slots, {.lr = 1e-3});
+        update_once(*optimizer, slots, {.lr = 1e-3});
         for (size_t i = 0; i < g.size(); ++i) {
           m[i] = beta1 * m[i] + (1 - beta1) * g[i];
           v[i] = beta2 * v[i] + (1 - beta2) * g[i] * g[i];

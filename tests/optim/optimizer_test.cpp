@@ -9,11 +9,13 @@
 #include <map>
 #include <utility>
 
+#include "core/base/name_pattern.h"
 #include "core/base/partition.h"
 #include "core/device/context.h"
 #include "optim/copies_beside.h"
 #include "optim/loss_scale.h"
 #include "tests/optim/slots.h"
+#include "tests/optim/tensor_adamw.h"
 #include "tests/support/files.h"
 
 namespace lockstep::optimizer_test {
@@ -24,6 +26,7 @@ using testing::Maker;
 using testing::matrix;
 using testing::set_gradient;
 using testing::slot;
+using testing::update_once;
 
 const Maker kMakers[] = {
     [](const std::vector<Slot>& s) { return make_sgd({.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, s); },
@@ -32,9 +35,10 @@ const Maker kMakers[] = {
     [](const std::vector<Slot>& s) { return make_lion({.weight_decay = 0.01}, s); },
     [](const std::vector<Slot>& s) { return make_lamb({.weight_decay = 0.01}, s); },
     [](const std::vector<Slot>& s) { return make_adamw8bit({.weight_decay = 0.01}, s); },
-    [](const std::vector<Slot>& s) { return make_muon({.adamw = {.weight_decay = 0.01}}, s); }};
+    [](const std::vector<Slot>& s) { return make_muon({.adamw = {.weight_decay = 0.01}}, s); },
+    [](const std::vector<Slot>& s) { return testing::make_tensor_adamw({.weight_decay = 0.01}, s); }};
 
-TEST(EachOptimizer, OfTheProgramIsTestedHere) { EXPECT_EQ(std::size(kMakers), builtin_optimizers().size()); }
+TEST(EachOptimizer, OfTheProgramIsTestedHere) { EXPECT_EQ(std::size(kMakers), builtin_optimizers().size() + 1); }
 
 std::vector<std::vector<double>> everything(const Optimizer& o, const std::vector<Slot>& slots) {
   std::vector<std::vector<double>> out;
@@ -48,21 +52,21 @@ TEST(EachOptimizer, SkippedStepLeavesEveryBit) {
     std::vector<Slot> slots{matrix("w", {17, 59})};
     auto o = make(slots);
     set_gradient(slots[0], 1);
-    o->step(slots, {.lr = 0.1});
+    update_once(*o, slots, {.lr = 0.1});
     const auto before = everything(*o, slots);
     for (float bad : {NAN, INFINITY, -INFINITY, 1e38f}) {
       float* g = slots[0].gradient.mutable_values<float>();
       for (int64_t i = 0; i < 1003; i += 3) g[i] = bad;
-      o->step(slots, {.lr = 0.1, .grad_scale = 1e9, .skip = true});
+      update_once(*o, slots, {.lr = 0.1, .grad_scale = 1e9, .skip = true});
     }
     EXPECT_EQ(everything(*o, slots), before);
     EXPECT_EQ(o->updates(), 1) << "a skipped step is no update: bias correction stays";
     // And the next real step is as if nothing had been.
     std::vector<Slot> plain{matrix("w", {17, 59})};
     auto p = make(plain);
-    for (uint64_t step : {1, 2}) set_gradient(plain[0], step), p->step(plain, {.lr = 0.1});
+    for (uint64_t step : {1, 2}) set_gradient(plain[0], step), update_once(*p, plain, {.lr = 0.1});
     set_gradient(slots[0], 2);
-    o->step(slots, {.lr = 0.1});
+    update_once(*o, slots, {.lr = 0.1});
     EXPECT_EQ(everything(*o, slots), everything(*p, plain));
   }
 }
@@ -76,7 +80,7 @@ TEST(EachOptimizer, AnUpdateMayBeSetOutBeforeTheOneBeforeIsSettled) {
       const auto skips = [&](int step) { return step == skipped || (skipped == 3 && step == 4); };
       for (int step = 0; step < 6; ++step) {
         for (auto* slots : {&a, &b}) set_gradient((*slots)[0], static_cast<uint64_t>(step));
-        known->step(a, {.lr = 0.1, .grad_scale = 0.5, .skip = skips(step)});
+        update_once(*known, a, {.lr = 0.1, .grad_scale = 0.5, .skip = skips(step)});
         ahead->prepare(0.1);
         ahead->update(b, Tensor::of<float>({0.5f, skips(step) ? 1.0f : 0.0f}, {2}));
         if (step > 0) ahead->settle(skips(step - 1));
@@ -102,8 +106,8 @@ TEST(EachOptimizer, WritesTheMastersOnceMoreWhereASlotAsksForIt) {
         auto o = make(with), p = make(without);
         for (int step = 0; step < 3; ++step) {
           set_gradient(with[0], static_cast<uint64_t>(step)), set_gradient(without[0], static_cast<uint64_t>(step));
-          o->step(with, {.lr = 0.1, .skip = step == 1});
-          p->step(without, {.lr = 0.1, .skip = step == 1});
+          update_once(*o, with, {.lr = 0.1, .skip = step == 1});
+          update_once(*p, without, {.lr = 0.1, .skip = step == 1});
           EXPECT_EQ(with[0].copy.to_vector(), raw::cast(with[0].master, type).to_vector())
               << to_text(type) << ", step " << step;
         }
@@ -147,8 +151,8 @@ TEST(EachOptimizer, WritesTheStateWhereASecondPlaceIsGiven) {
             all.push_back({static_cast<const float*>(share[i].data.read()), share[i].data.numel(), places[i].data()});
         copies.begin(all);
         for (size_t i = 0; i < slots.size(); ++i) set_gradient(slots[i], step), set_gradient(plain[i], step);
-        o->step(slots, {.lr = 0.1});
-        p->step(plain, {.lr = 0.1});
+        update_once(*o, slots, {.lr = 0.1});
+        update_once(*p, plain, {.lr = 0.1});
         EXPECT_EQ(everything(*o, slots), everything(*p, plain));
         for (size_t i = 0; i < share.size(); ++i) {
           const StateEntry& e = share[i];
@@ -188,8 +192,8 @@ TEST(EachOptimizer, TellsItsObserverOfAllState) {
         Seen seen;
         o->set_observer(&seen);
         for (size_t i = 0; i < slots.size(); ++i) set_gradient(slots[i], step), set_gradient(plain[i], step);
-        o->step(slots, {.lr = 0.1});
-        p->step(plain, {.lr = 0.1});
+        update_once(*o, slots, {.lr = 0.1});
+        update_once(*p, plain, {.lr = 0.1});
         EXPECT_EQ(everything(*o, slots), everything(*p, plain));
         std::map<const void*, int64_t> all;
         for (const Slot& s : slots) all[s.master.read()] = s.master.numel();
@@ -227,7 +231,7 @@ TEST(EachOptimizer, OfOnePassUpdatesAGroupAsOneTask) {
       slots[0].group = &one, slots[1].group = together ? &one : &another, slots[2].group = together ? &one : &third;
       const auto o = kMakers[kind](slots);
       start_trace();
-      o->step(slots, {.lr = 0.1});
+      update_once(*o, slots, {.lr = 0.1});
       stop_trace();
       return take_trace().spans.size();
     };
@@ -253,7 +257,7 @@ TEST(EachOptimizer, SlicesAndThreadsGiveTheBitsOfTheWhole) {
         slots.back().gradient = whole.gradient.slice(0, r.begin, r.end);
       }
       auto o = make(slots);
-      for (uint64_t step = 0; step < 4; ++step) set_gradient(whole, step), o->step(slots, {.lr = 0.1});
+      for (uint64_t step = 0; step < 4; ++step) set_gradient(whole, step), update_once(*o, slots, {.lr = 0.1});
       return whole.master.to_vector();
     };
     const auto expected = run({{0, n}}, 1);
@@ -289,8 +293,8 @@ TEST(EachOptimizer, BoxesAreUpdatedAsTheWholeIsOrRefused) {
     for (uint64_t step = 0; step < 4; ++step) {
       set_gradient(whole[0], step);
       part[0].gradient = of_box(whole[0].gradient);
-      straight->step(whole, {.lr = 0.1});
-      o->step(part, {.lr = 0.1});
+      update_once(*straight, whole, {.lr = 0.1});
+      update_once(*o, part, {.lr = 0.1});
     }
     EXPECT_EQ(part[0].master.to_vector<float>(), of_box(whole[0].master).to_vector<float>());
     const auto all = straight->state(whole), mine = o->state(part);
@@ -311,11 +315,11 @@ TEST(EachOptimizer, ContinuesFromItsState) {
     auto straight = make(a), first = make(b);
     for (uint64_t step = 0; step < 6; ++step) {
       for (Slot& s : a) set_gradient(s, step);
-      straight->step(a, {.lr = 0.1});
+      update_once(*straight, a, {.lr = 0.1});
     }
     for (uint64_t step = 0; step < 3; ++step) {
       for (Slot& s : b) set_gradient(s, step);
-      first->step(b, {.lr = 0.1});
+      update_once(*first, b, {.lr = 0.1});
     }
     auto second = make(b);
     const auto from = first->state(b), to = second->state(b);
@@ -328,7 +332,7 @@ TEST(EachOptimizer, ContinuesFromItsState) {
     second->set_updates(first->updates());
     for (uint64_t step = 3; step < 6; ++step) {
       for (Slot& s : b) set_gradient(s, step);
-      second->step(b, {.lr = 0.1});
+      update_once(*second, b, {.lr = 0.1});
     }
     EXPECT_EQ(everything(*second, b), everything(*straight, a));
   }
@@ -337,7 +341,7 @@ TEST(EachOptimizer, ContinuesFromItsState) {
 TEST(EachOptimizer, RefusesOtherSlotsThanItsOwn) {
   for (const Maker& make : kMakers) {
     auto o = make({slot("w", 8, true)});
-    EXPECT_THROW(o->step({slot("w", 8, true), slot("v", 8, true)}, {}), Error);
+    EXPECT_THROW(update_once(*o, {slot("w", 8, true), slot("v", 8, true)}, {}), Error);
   }
 }
 
@@ -455,9 +459,9 @@ TEST(HostMemory, ChunksChangeNoBit) {
     auto one = make(here), other = make(there);
     for (int64_t step = 0; step < 3; ++step) {
       for (auto* slots : {&here, &there}) set_gradient((*slots)[0], static_cast<uint64_t>(step));
-      const UpdateScalars scalars{.lr = 0.01, .grad_scale = 0.5, .skip = step == 1};
-      one->step(here, scalars);
-      other->step(there, scalars);
+      const testing::UpdateScalars scalars{.lr = 0.01, .grad_scale = 0.5, .skip = step == 1};
+      update_once(*one, here, scalars);
+      update_once(*other, there, scalars);
       const auto a = one->state(here), b = other->state(there);
       EXPECT_EQ(to_hex(digest_of(a)), to_hex(digest_of(b))) << step;
       EXPECT_EQ(here[0].master.to_vector<float>(), there[0].master.to_vector<float>()) << step;

@@ -43,4 +43,14 @@ inline void set_gradient(Slot& s, uint64_t step) {
   memcpy(s.gradient.mutable_values<float>(), g.data(), g.size() * sizeof(float));
 }
 
+struct UpdateScalars {
+  double lr = 0, grad_scale = 1;
+  bool skip = false;
+};
+
+inline void update_once(Optimizer& optimizer, const std::vector<Slot>& slots, const UpdateScalars& s) {
+  optimizer.set_lr(s.lr);
+  optimizer.step(slots, {.grad_scale = s.grad_scale, .finite = !s.skip});
+}
+
 }  // namespace lockstep::testing

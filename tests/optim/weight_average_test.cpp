@@ -18,7 +18,8 @@ void set_master(const Slot& s, uint64_t seed) {
 }
 
 void update(WeightAverage& average, const std::vector<Slot>& slots, bool skip = false) {
-  average.step(slots, {.lr = 0, .grad_scale = 1, .skip = skip});
+  average.set_lr(0);
+  average.step(slots, {.grad_scale = 1, .finite = !skip});
 }
 
 TEST(WeightAverage, FollowsItsDefinition) {

@@ -1,6 +1,7 @@
 // Advice on the size of buckets: found again from transfers whose cost is known, and silent where there is nothing to
 // say.
 #include "sharding/bucket_size.h"
+#include "sharding/transfer_log.h"
 
 #include <gtest/gtest.h>
 

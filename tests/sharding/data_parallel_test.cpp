@@ -15,6 +15,7 @@
 #include "core/nn/layers.h"
 #include "core/ops/ops.h"
 #include "optim/builtin.h"
+#include "sharding/transfer_log.h"
 #include "tests/sharding/each_job.h"
 
 namespace lockstep::data_parallel_test {

@@ -53,6 +53,7 @@ void train(const Case& c, Communicator& comm, const std::function<void()>& look)
   options.offload_optimizer = c.offload;
   DataParallel parallel(*model, comm, options);
   const auto optimizer = make_choice(builtin_optimizers(), c.optimizer)->build({}, parallel.slots());
+  optimizer->set_lr(0.01);
   for (int64_t step = 0; step < 3; ++step) {
     parallel.begin_step(c.micro_batches, c.micro_batches * kMicro);
     for (int64_t index : parallel.my_micro_batches()) {
@@ -62,7 +63,7 @@ void train(const Case& c, Communicator& comm, const std::function<void()>& look)
       parallel.backward(index, cross_entropy((*model)(x), y), y.numel());
     }
     const StepResult r = parallel.finish_step(1);
-    optimizer->step(parallel.slots(), {.lr = 0.01, .grad_scale = r.grad_scale, .skip = !r.finite});
+    optimizer->step(parallel.slots(), r);
   }
   look();
 }

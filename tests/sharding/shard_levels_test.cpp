@@ -11,6 +11,7 @@
 #include "core/models/gpt.h"
 #include "core/nn/layers.h"
 #include "core/ops/ops.h"
+#include "sharding/transfer_log.h"
 #include "tests/sharding/each_job.h"
 #include "tests/support/planted_machines.h"
 #include "tests/support/thorough.h"

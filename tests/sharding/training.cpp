@@ -11,6 +11,7 @@
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 #include "optim/builtin.h"
+#include "sharding/transfer_log.h"
 
 namespace lockstep::testing {
 namespace {
@@ -82,6 +83,7 @@ Outcome train_one(Communicator& comm, const Job& job) {
   EXPECT_EQ(places > 0, job.recompute != Recompute::kNone);
   DataParallel parallel(*model, comm, job.parallel);
   const auto optimizer = make_optimizer(job.optimizer, parallel.slots());
+  optimizer->set_lr(0.01);
   Outcome out;
   out.overlapped = true;
   auto entries = [&] {
@@ -126,7 +128,7 @@ Outcome train_one(Communicator& comm, const Job& job) {
     std::vector<Slot> slots = parallel.slots();
     for (Slot& slot : slots)
       if (!job.copies) slot.copy = {};
-    optimizer->step(slots, {.lr = 0.01, .grad_scale = r.grad_scale, .skip = !r.finite});
+    optimizer->step(slots, r);
   }
   for (const StateEntry& e : entries()) {
     Outcome::Held h{e.name, e.region.numel(), e.offset, {}};

@@ -11,6 +11,7 @@
 #include "core/models/model.h"
 #include "core/nn/recompute.h"
 #include "sharding/data_parallel.h"
+#include "sharding/transfer_log.h"
 #include "tests/support/run_ranks.h"
 
 namespace lockstep::testing {

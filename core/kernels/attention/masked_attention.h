@@ -7,7 +7,6 @@
 #include <set>
 
 #include "core/base/dtype.h"
-#include "core/kernels/args.h"
 
 namespace lockstep {
 
@@ -20,9 +19,5 @@ struct MaskedAttention {
   auto operator<=>(const MaskedAttention&) const = default;
 };
 using MaskedAttentions = std::set<MaskedAttention>;
-
-inline MaskedAttention kind_of(const AttentionArgs& a) {
-  return {a.dtype, a.dim, a.kv_heads > 0 ? a.heads / a.kv_heads : 1, a.window, a.causal};
-}
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include "core/base/flight_recorder.h"
 #include "core/ops/ops.h"
 #include "launch/training/step/global_batch.h"
+#include "sharding/mesh.h"
 
 namespace lockstep {
 namespace {

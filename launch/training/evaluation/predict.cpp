@@ -1,4 +1,5 @@
 #include "launch/training/evaluation/predict.h"
+#include "sharding/mesh.h"
 
 #include <cstring>
 #include <map>

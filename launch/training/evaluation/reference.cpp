@@ -15,6 +15,7 @@
 #include "launch/training/evaluation/evaluate.h"
 #include "launch/world/fail_together.h"
 #include "sharding/cut_chunks.h"
+#include "sharding/mesh.h"
 
 namespace lockstep {
 namespace {

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/models/token_transformer.h"
 #include "launch/training/evaluation/predict.h"
+#include "sharding/mesh.h"
 
 namespace lockstep {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "core/autograd/node.h"
 #include "core/ops/ops.h"
+#include "sharding/mesh.h"
 
 namespace lockstep {
 namespace {

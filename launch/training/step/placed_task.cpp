@@ -14,6 +14,7 @@
 #include "launch/training/weights/build_model.h"
 #include "launch/world/devices.h"
 #include "launch/world/fail_together.h"
+#include "sharding/mesh.h"
 
 namespace lockstep {
 namespace {

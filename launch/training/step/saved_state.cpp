@@ -6,6 +6,7 @@
 #include "launch/checkpoints/saver.h"
 #include "launch/records/run_dir.h"
 #include "launch/world/fail_together.h"
+#include "sharding/mesh.h"
 
 namespace lockstep {
 

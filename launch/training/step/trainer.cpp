@@ -15,6 +15,8 @@
 #include "launch/training/step/trial_pass.h"
 #include "launch/training/weights/build_model.h"
 #include "launch/world/fail_together.h"
+#include "sharding/mesh.h"
+#include "sharding/transfer_log.h"
 
 namespace lockstep {
 namespace {

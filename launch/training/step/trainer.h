@@ -27,6 +27,8 @@
 #include "launch/training/step/trial_pass.h"
 #include "optim/loss_scale.h"
 #include "sharding/data_parallel.h"
+#include "sharding/mesh.h"
+#include "sharding/transfer_log.h"
 
 namespace lockstep {
 

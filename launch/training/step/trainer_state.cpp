@@ -4,6 +4,7 @@
 
 #include "data/streams/subset.h"
 #include "launch/training/step/trainer.h"
+#include "sharding/mesh.h"
 
 namespace lockstep {
 

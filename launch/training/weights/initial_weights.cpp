@@ -19,6 +19,7 @@
 #include "launch/world/fail_together.h"
 #include "optim/weight_average.h"
 #include "sharding/cut_chunks.h"
+#include "sharding/mesh.h"
 
 namespace lockstep {
 

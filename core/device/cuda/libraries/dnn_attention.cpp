@@ -5,6 +5,7 @@
 #include "core/device/cuda/kernels/tiled_attention.h"
 #include "core/device/cuda/libraries/attention_portions.h"
 #include "core/device/cuda/libraries/dnn_graphs.h"
+#include "core/device/cuda/runtime/mask_proof.h"
 #include "core/device/cuda/runtime/switches.h"
 
 namespace lockstep::cuda {
