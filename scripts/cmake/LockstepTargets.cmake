@@ -94,7 +94,7 @@ function(lockstep_room name)
   add_library(lockstep_${name} STATIC ${ARGN})
   add_library(Lockstep::${name} ALIAS lockstep_${name})
   target_include_directories(lockstep_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
-                                                     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/lockstep>)
+                                                     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(lockstep_${name} PUBLIC cxx_std_20)
   lockstep_flags(lockstep_${name})
   install(TARGETS lockstep_${name} EXPORT LockstepTargets COMPONENT development)
@@ -192,23 +192,6 @@ function(lockstep_cuda_library name)
   install(TARGETS ${target} LIBRARY DESTINATION lib COMPONENT runtime)  # here and there, programs look in ../lib
 endfunction()
 
-# What a program that uses lockstep includes. These headers are installed, with those that they include, and no others.
-set(LOCKSTEP_PUBLIC_HEADERS
-  comm/communicator.h comm/local/local_comm.h comm/mpi/mpi_comm.h
-  core/base/choice.h core/base/error.h core/base/field.h core/base/log.h
-  core/decode/decoder.h core/interop/export_weights.h core/interop/hf_model.h core/interop/llmc.h core/interop/load_weights.h
-  core/interop/named_tensors.h core/interop/peft_adapter.h
-  core/io/hdf5/hdf5_file.h core/state/checkpoint.h core/state/state.h
-  core/models/convnet.h core/models/gpt.h core/models/llama.h core/models/mlp.h core/models/model.h
-  core/models/token_transformer.h core/tasks/model_task.h core/tasks/task.h
-  core/nn/containers.h core/nn/layers.h core/metrics/metric.h core/nn/module.h core/nn/multi_head_attention.h core/nn/recompute.h
-  core/nn/simple_layers.h core/ops/ops.h
-  data/import/import.h data/samples/inspect.h data/streams/loader.h data/streams/open_dataset.h data/text/vocabulary.h
-  launch/app.h launch/config/settings.h launch/training/evaluation/evaluate.h launch/training/weights/load_model.h launch/training/step/saved_state.h launch/training/step/shared_data.h
-  launch/training/weights/trained_model.h launch/training/step/trainer.h launch/world/world.h
-  optim/builtin.h optim/loss_scale.h optim/optimizer.h optim/schedule.h
-  sharding/data_parallel.h)
-
 # lockstep_headers_of(variable headers...): these headers and all of ours that they include, by their paths from the root
 function(lockstep_headers_of variable)
   set(open ${ARGN})
@@ -226,13 +209,13 @@ function(lockstep_headers_of variable)
   set(${variable} ${found} PARENT_SCOPE)
 endfunction()
 
+# Installs lockstep/lockstep.h (launch/lockstep.h) and all headers of ours that it includes, below include/lockstep. In the sources they name each
+# other from the root of this repository ("core/base/error.h"); in what is installed each such include is "lockstep/core/base/error.h", so that a
+# program's own folders named core or data hide none of them, whatever its include paths are.
 function(lockstep_install)
-  lockstep_headers_of(headers ${LOCKSTEP_PUBLIC_HEADERS})
-  foreach(header ${headers})
-    get_filename_component(folder ${header} DIRECTORY)
-    install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${folder}
-            COMPONENT development)
-  endforeach()
+  lockstep_headers_of(headers launch/lockstep.h)
+  install(CODE "set(headers \"${headers}\")\nset(source \"${PROJECT_SOURCE_DIR}\")\nset(include \"${CMAKE_INSTALL_INCLUDEDIR}\")" COMPONENT development)
+  install(SCRIPT ${PROJECT_SOURCE_DIR}/scripts/cmake/install_headers.cmake COMPONENT development)
   include(CMakePackageConfigHelpers)
   configure_package_config_file(${PROJECT_SOURCE_DIR}/scripts/cmake/LockstepConfig.cmake.in
                                 ${PROJECT_BINARY_DIR}/LockstepConfig.cmake

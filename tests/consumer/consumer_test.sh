@@ -10,9 +10,9 @@ build=$2 cmake=$3
 shown=0
 while IFS= read -r -d '' block; do
   shown=$((shown + 1))
-  if [[ "$(cat "$source"/own_{model,loop,decoder,predict,weights}.cpp)" != *"$block"* ]]; then problem "program $shown of README.md and docs/library.md is not that of tests/consumer"; fi
+  if [[ "$(cat "$source"/own_{model,task,loop,decoder,predict,weights}.cpp)" != *"$block"* ]]; then problem "program $shown of README.md and docs/library.md is not that of tests/consumer"; fi
 done < <(awk '/^```$/ && on { on = 0; printf "%c", 0 } on { print } /^```cpp$/ { on = 1 }' "$source"/../../{README.md,docs/library.md})
-same "programs in README.md and docs/library.md" 7 "$shown"
+same "programs in README.md and docs/library.md" 9 "$shown"
 
 succeeds "install" "$cmake" --install "$build" --prefix "$work/prefix"
 for file in bin/lockstep share/bash-completion/completions/lockstep share/zsh/vendor-completions/_lockstep \
@@ -27,6 +27,11 @@ succeeds "install of the program alone" "$cmake" --install "$build" --prefix "$w
 same "the program alone: no headers, no static libraries" "runtime/bin/lockstep" \
   "$(find runtime -path 'runtime/bin/*' -o -name '*.h' -o -name '*.a' -o -name '*.cmake')"
 cp "$source"/{CMakeLists.txt,own_model.cpp,own_model.yaml,own_task.cpp,own_task.yaml,own_pairs.cpp,own_pairs.yaml,own_loop.cpp,own_decoder.cpp,own_predict.cpp,own_weights.cpp} . # nothing of the repository beside them
+cp -r "$source"/{core,data} .
+same "no installed header includes one without the prefix" "" "$(grep -rhoE '^#include "[^"]+"' prefix/include/lockstep | grep -v '"lockstep/')"
+same "installed headers lie below include/lockstep" "lockstep" "$(ls prefix/include)"
+installed=$(find prefix/include -name '*.h' | wc -l)
+expect "at most 90 headers are installed, not $installed" test "$installed" -le 90
 succeeds "configure the consumer" "$cmake" -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix"
 succeeds "build the consumer" "$cmake" --build build
 if [ "$failed" -ne 0 ]; then finish; fi

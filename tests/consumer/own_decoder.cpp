@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/decode/decoder.h"
-#include "core/models/gpt.h"
+#include "lockstep/lockstep.h"
 
 using namespace lockstep;
 

@@ -5,12 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/nn/layers.h"
-#include "core/ops/ops.h"
-#include "launch/training/step/saved_state.h"
-#include "launch/world/world.h"
-#include "optim/builtin.h"
-#include "sharding/data_parallel.h"
+#include "lockstep/lockstep.h"
 
 using namespace lockstep;
 
@@ -59,7 +54,7 @@ void train(Communicator& comm, const std::string& directory, int64_t steps) {
       parallel.backward(index, sum(error * error), kMicro);
     }
     const StepResult r = parallel.finish_step(/*clip_norm=*/1);
-    optimizer->step(parallel.slots(), {.lr = 0.01, .grad_scale = r.grad_scale, .skip = !r.finite});
+    optimizer->step(parallel.slots(), r);
     ++info.step;
     if (comm.rank() == 0 && info.step % 100 == 0)
       std::printf("step %d  loss %.6f\n", static_cast<int>(info.step), r.loss);

@@ -1,8 +1,6 @@
 // The lockstep program with one more model: `own_model train own_model.yaml`, with every command, option and number of
 // ranks.
-#include "core/nn/layers.h"
-#include "core/ops/ops.h"
-#include "launch/app.h"
+#include "lockstep/lockstep.h"
 
 using namespace lockstep;
 

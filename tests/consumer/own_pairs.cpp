@@ -5,81 +5,16 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/nn/layers.h"
-#include "core/ops/ops.h"
-#include "launch/app.h"
+#include "core/nn/module.h"
+#include "data/samples/dataset.h"
+#include "lockstep/lockstep.h"
 
 using namespace lockstep;
+using own::Towers;
+using own::TowersOptions;
+using own::ViewsSource;
 
 namespace {
-
-// Two views of the same point.
-class Views final : public Dataset {
- public:
-  explicit Views(int64_t size, int64_t first) : size_(size), first_(first) {
-    spec_.tensors = {{"left", DType::kFloat32, {6}}, {"right", DType::kFloat32, {4}}};
-    spec_.unit = "pairs";
-  }
-  int64_t size() const override { return size_; }
-  const DataSpec& spec() const override { return spec_; }
-  Hash128 identity() const override { return hash128(str("views ", size_, " from ", first_)); }
-  const Vocabulary* vocabulary() const override { return nullptr; }
-  void read(int64_t, int64_t index, SampleMemory sample) const override {
-    const auto i = static_cast<double>(first_ + index);
-    const auto a = static_cast<float>(std::sin(12.9 * i)), b = static_cast<float>(std::sin(78.2 * i));
-    const std::vector<float> left{a, b, a * b, a * a, b * b, 1},
-        right{b - a, 2 * a + b, std::sin(3 * a), std::cos(2 * b)};
-    std::copy(left.begin(), left.end(), static_cast<float*>(sample[0]));
-    std::copy(right.begin(), right.end(), static_cast<float*>(sample[1]));
-  }
-
- private:
-  int64_t size_, first_;
-  DataSpec spec_;
-};
-
-class ViewsSource final : public DataSource {
- public:
-  std::vector<Field> options(DataOptions&) override { return {}; }
-  Datasets open(const DataOptions&, uint64_t) const override {
-    return {.train = std::make_shared<Views>(480, 0), .validation = std::make_shared<Views>(60, 480)};
-  }
-};
-
-struct TowersOptions {
-  int64_t width = 32, features = 8;
-};
-std::vector<Field> fields(TowersOptions& o) {
-  return {field("width", o.width, "of the hidden layers").at_least(1),
-          field("features", o.features, "of each tower").at_least(1)};
-}
-
-class Tower : public ModuleOf<Tensor> {
- public:
-  Tower(int64_t in, const TowersOptions& o)
-      : in_(child<Linear>("in", in, o.width)), out_(child<Linear>("out", o.width, o.features)) {}
-  Tensor forward(const Tensor& x) override { return out_(tanh(in_(x))); }
-
- private:
-  Linear &in_, &out_;
-};
-
-class Towers : public Model {
- public:
-  Towers(const TowersOptions& o, const TaskSpec& task)
-      : left_(child<Tower>("left", task.shape_of("left").numel(), o)),
-        right_(child<Tower>("right", task.shape_of("right").numel(), o)) {}
-  std::vector<TensorNeed> reads() const override {
-    return {{"left", TensorNeed::Type::kFloating, 1}, {"right", TensorNeed::Type::kFloating, 1}};
-  }
-  std::string task() const override { return "pairs"; }
-  Tensor output_of(const Batch& batch) override {  // [B, 2 features]
-    return surrounded([&] { return concat({left_(batch["left"]), right_(batch["right"])}, 1); });
-  }
-
- private:
-  Tower &left_, &right_;
-};
 
 // Logits of each left half with each right one, [N, N], by the cosine of their features.
 Tensor similarities(const Tensor& outputs) {

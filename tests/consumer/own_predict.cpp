@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "launch/training/weights/trained_model.h"
+#include "lockstep/lockstep.h"
 
 using namespace lockstep;
 

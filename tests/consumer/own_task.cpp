@@ -2,11 +2,7 @@
 // train own_task.yaml`, with every command, option and number of ranks.
 #include <cmath>
 
-#include "core/kernels/parallel.h"
-#include "core/nn/layers.h"
-#include "core/ops/ops.h"
-#include "core/tasks/model_task.h"
-#include "launch/app.h"
+#include "lockstep/lockstep.h"
 
 using namespace lockstep;
 
@@ -24,10 +20,10 @@ class Hills final : public Dataset {
   Hash128 identity() const override { return hash128(str("hills ", size_)); }
   const Vocabulary* vocabulary() const override { return nullptr; }
   void read(int64_t, int64_t index, SampleMemory sample) const override {
-    auto* point = static_cast<float*>(sample[0]);
+    const auto point = sample.of<float>("points"), height = sample.of<float>("heights");
     point[0] = static_cast<float>(index * 37 % 101) / 50 - 1;
     point[1] = static_cast<float>(index * 53 % 103) / 51 - 1;
-    *static_cast<float*>(sample[1]) = std::sin(3 * point[0]) * point[1];
+    height[0] = std::sin(3 * point[0]) * point[1];
   }
 
  private:
@@ -91,33 +87,18 @@ class Heights final : public ModelTask {
   TensorNeed target() const override { return {"heights", TensorNeed::Type::kFloating, 1}; }
 };
 
-// Adagrad (Duchi et al. 2011): s += g^2; w -= lr g / (sqrt(s) + epsilon). A task of the stream, on a CPU.
-class Adagrad final : public Optimizer {
+// Adagrad (Duchi et al. 2011): s += g^2; w -= lr g / (sqrt(s) + epsilon).
+class Adagrad final : public TensorOptimizer {
  public:
-  Adagrad(double epsilon, const std::vector<Slot>& slots)
-      : Optimizer(slots, {"adagrad.s"}), epsilon_(static_cast<float>(epsilon)) {}
+  Adagrad(double epsilon, const std::vector<Slot>& slots) : TensorOptimizer(slots, {"adagrad.s"}), epsilon_(epsilon) {}
 
  private:
-  void corrections(int64_t, double&, double&) const override {}
-  void update_slot(const Slot& slot, const std::vector<Tensor>& moments, const float* control) override {
-    auto* w = static_cast<float*>(slot.master.write());
-    auto* s = static_cast<float*>(moments[0].write());
-    const auto* g = static_cast<const float*>(slot.gradient.read());
-    const float scale = static_cast<float>(slot.lr_scale);
-    current_stream().enqueue([=, n = slot.master.numel(), epsilon = epsilon_](Parallel& threads) {
-      if (control[UpdateControl::kSkip] != 0) return;
-      const float lr = scale * control[UpdateControl::kLr], grad_scale = control[UpdateControl::kGradScale];
-      auto part = [=](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const float gradient = g[i] * grad_scale;
-          s[i] += gradient * gradient;
-          w[i] -= lr * gradient / (std::sqrt(s[i]) + epsilon);
-        }
-      };
-      threads.run(n, 16384, part);
-    });
+  Tensor updated(TensorUpdate& u) const override {
+    Tensor& s = u.moments[0];
+    s = s + u.gradient * u.gradient;
+    return u.parameter - u.lr * u.gradient / (sqrt(s) + epsilon_);
   }
-  float epsilon_;
+  double epsilon_;
 };
 
 class AdagradKind final : public OptimizerKind {

@@ -2,9 +2,9 @@
 //   own_weights FROM TO
 #include <cstdio>
 
-#include "core/interop/export_weights.h"
-#include "core/interop/hf_model.h"
-#include "core/interop/load_weights.h"
+#include "lockstep/core/interop/export_weights.h"
+#include "lockstep/core/interop/hf_model.h"
+#include "lockstep/core/interop/load_weights.h"
 
 using namespace lockstep;
 
