@@ -7,7 +7,7 @@
 #include "core/io/files.h"
 #include "core/io/pending_file.h"
 #include "data/import/import.h"
-#include "launch/commands/commands.h"
+#include "launch/terminal/output.h"
 #include "launch/records/metrics.h"
 #include "launch/records/run_dir.h"
 #include "tests/support/files.h"
