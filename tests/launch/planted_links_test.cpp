@@ -7,9 +7,9 @@
 #include "core/io/files.h"
 #include "core/io/pending_file.h"
 #include "data/import/import.h"
-#include "launch/terminal/output.h"
 #include "launch/records/metrics.h"
 #include "launch/records/run_dir.h"
+#include "launch/terminal/output.h"
 #include "tests/support/files.h"
 
 namespace lockstep::planted_links_test {
