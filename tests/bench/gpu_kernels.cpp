@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "core/kernels/attention/kind_of.h"
 #include "core/kernels/kernels.h"
 #include "core/tensor/raw_ops.h"
 

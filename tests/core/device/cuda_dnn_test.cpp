@@ -11,6 +11,7 @@
 #include "core/device/cuda/runtime/mask_proof.h"
 #include "core/device/cuda/runtime/switches.h"
 #include "core/device/thread_pool.h"
+#include "core/kernels/attention/kind_of.h"
 #include "core/kernels/kernels.h"
 #include "tests/support/cuda_arrays.h"
 #include "tests/support/fake_dnn.h"

@@ -5,8 +5,8 @@
 #include "core/device/cuda/kernels/tiled_attention.h"
 #include "core/device/cuda/libraries/attention_portions.h"
 #include "core/device/cuda/libraries/dnn_graphs.h"
-#include "core/device/cuda/runtime/mask_proof.h"
 #include "core/device/cuda/runtime/switches.h"
+#include "core/kernels/attention/kind_of.h"
 
 namespace lockstep::cuda {
 

@@ -7,6 +7,7 @@
 
 #include "core/device/cuda/kernels/tiled_attention.h"
 #include "core/device/cuda/libraries/dnn.h"
+#include "core/kernels/attention/kind_of.h"
 #include "core/kernels/stage.h"
 
 namespace lockstep::cuda {

@@ -4,14 +4,9 @@
 #include <string>
 
 #include "core/device/cuda/runtime/queue.h"
-#include "core/kernels/args.h"
 #include "core/kernels/attention/masked_attention.h"
 
 namespace lockstep::cuda {
-
-inline MaskedAttention kind_of(const AttentionArgs& a) {
-  return {a.dtype, a.dim, a.kv_heads > 0 ? a.heads / a.kv_heads : 1, a.window, a.causal};
-}
 
 // DeviceBackend::doubt_of_masks(): a few documents in two rows, which are longer than the window. A window of more than
 // 1,024 tokens is proven as one of 1,024.
