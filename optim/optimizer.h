@@ -84,8 +84,8 @@ class UpdateObserver {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // The learning rate of the next calls of step(), and until then that of the options which the optimizer was made
-  // with. Throws ExitCode::kInternal for a rate that is not a finite number of 0 or more.
+  // The learning rate of the next calls of step(). The built-in optimizers begin with that of their options. Throws
+  // ExitCode::kInternal for a rate that is not a finite number of 0 or more.
   void set_lr(double lr);
   double lr() const { return lr_; }
   // Updates all slots: those passed to the constructor, in the same order, with this step's gradients, of which
@@ -166,6 +166,20 @@ class OptimizerKind : public Configurable {
  public:
   virtual std::unique_ptr<Optimizer> build(const OptimOptions& common, const std::vector<Slot>& slots) const = 0;
 };
+
+// `Options` has `std::vector<Field> fields(Options&)`; `O` is built as O(const Options&, const OptimOptions& common,
+// slots).
+template <class O, class Options>
+Choice<OptimizerKind> optimizer_choice(std::string name) {
+  struct Made final : OptimizerKind {
+    Options value;
+    std::vector<Field> options() override { return fields(value); }
+    std::unique_ptr<Optimizer> build(const OptimOptions& common, const std::vector<Slot>& slots) const override {
+      return std::make_unique<O>(value, common, slots);
+    }
+  };
+  return choice<OptimizerKind, Made>(std::move(name));
+}
 
 // Those of optim/optimizers: each NAME.cpp defines `Choice<OptimizerKind> NAME_choice()`. adamw is the first.
 std::vector<Choice<OptimizerKind>> builtin_optimizers();

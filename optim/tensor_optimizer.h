@@ -17,7 +17,7 @@ struct TensorUpdate {
   std::vector<Tensor> moments;                 // fp32 [n] each
   Tensor lr;                                   // fp32 [1]: the learning rate, with the parameter's factor (optim.rules)
   Tensor first_correction, second_correction;  // fp32 [1]: what corrections() gave for this update
-  bool decay = false;                          // whether weight decay applies to this parameter
+  bool decay = false;                          // whether weight decay, which is the optimizer's own, applies here
 };
 
 class TensorOptimizer : public Optimizer {

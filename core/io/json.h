@@ -24,7 +24,8 @@ using JsonObject = std::vector<std::pair<std::string, JsonValue>>;  // in the or
 
 JsonText json_array(const std::vector<JsonValue>& values);
 JsonText json_array(const std::vector<JsonObject>& objects);
-std::string json_line(const JsonObject& object);  // {"step":3,"loss":1.5}; bytes that are no UTF-8 become U+FFFD
+std::string json_line(
+    const JsonObject& object);  // {"step":3,"loss":1.5}, no newline; bytes that are no UTF-8 become U+FFFD
 std::string json_list(const std::vector<JsonObject>& objects);  // a list, one object a line
 
 std::string json_text_of(const JsonValue& value);  // one value: "text", 1.5; bytes as above

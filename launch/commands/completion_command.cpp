@@ -107,13 +107,15 @@ void add(Candidates& to, const std::string& current, const std::string& word, co
 // key=value, where the value is typed.
 void add_values(Candidates& to, const App& app, const std::string& current) {
   const std::string name = current.substr(0, current.find('='));
+  std::set<std::string> seen;  // a key may belong to several models
   for (const ConfigKey& k : all_keys(app)) {
     if (k.key != name) continue;
-    for (const std::string& choice : k.choices) add(to, current, str(name, "=", choice), "");
+    for (const std::string& choice : k.choices)
+      if (seen.insert(choice).second) add(to, current, str(name, "=", choice), "");
     if (k.type == "true or false")
-      for (const char* value : {"false", "true"}) add(to, current, str(name, "=", value), "");
+      for (const char* value : {"false", "true"})
+        if (seen.insert(value).second) add(to, current, str(name, "=", value), "");
     if (k.type == "text") to.files = "files";
-    return;
   }
 }
 

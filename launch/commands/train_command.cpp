@@ -3,8 +3,8 @@
 #include "core/base/log.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/job.h"
-#include "launch/commands/run_progress.h"
 #include "launch/training/loop/run.h"
+#include "launch/training/loop/run_progress.h"
 #include "launch/training/loop/stop_request.h"
 
 namespace lockstep {

@@ -39,6 +39,11 @@ const ConfigNode* Config::node_at(const std::string& key) const {
   return at;
 }
 
+bool documented_alike(const Field& a, const Field& b) {
+  return type_text(a) == type_text(b) && value_text(a) == value_text(b) && a.unit == b.unit &&
+         range_text(a) == range_text(b) && a.doc == b.doc && a.shapes_math == b.shapes_math && a.choices == b.choices;
+}
+
 void Config::document(const std::string& full_key, const Field& field, const std::string& why) {
   keys_.push_back({full_key, type_text(field), value_text(field), field.unit, range_text(field), field.doc, why,
                    field.shapes_math, field.choices, field.min, field.max, json_value(field)});
@@ -51,9 +56,13 @@ void Config::document(const std::string& full_key, const Field& field, const std
 void Config::bind(const std::string& section, std::vector<Field> fields) {
   for (auto& field : fields) {
     std::string key = join(section, field.key);
-    for (const auto& v : values_)
-      check(v.key != key && !is_below(v.key, key) && !is_below(key, v.key), "configuration key ", key,
-            " collides with ", v.key, ", bound before");
+    for (const auto& v : values_) {
+      check(v.key != key, "the configuration key ", key,
+            " is declared twice: an option of a choice may not have the name of a key that its section has for all of "
+            "them");
+      check(!is_below(v.key, key) && !is_below(key, v.key), "configuration key ", key, " collides with ", v.key,
+            ", bound before");
+    }
     document(key, field, "");
     Value value;
     value.key = key;

@@ -24,6 +24,9 @@ struct ConfigKey {
   JsonValue value = nullptr;  // the default
 };
 
+// Whether the fields have the same type, default, unit, range and text, so that one line describes both.
+bool documented_alike(const Field& a, const Field& b);
+
 class Config {
  public:
   Config() = default;

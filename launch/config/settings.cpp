@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "core/base/log.h"
 #include "core/base/name_pattern.h"
@@ -36,12 +37,17 @@ std::vector<Field> comm_fields(Settings& s) {
               .without_effect_on_math()};
 }
 // Binds section.name, one of `choices`, and the options of the named choice. Keys that only other choices have are
-// passed to Config::know(). `keys_only`: makes no choice, and passes the keys of all choices to know().
+// passed to Config::know(). `keys_only`: makes no choice, and passes the keys of all choices to know(), once for those
+// that are documented alike. Throws ExitCode::kInternal where two choices have one name.
 // `absent_at_default`: as Field::without_effect_at_default() has it, of the name.
 template <class Kind, class OptionsOf>
 std::unique_ptr<Kind> bind_choice(Config& config, const std::string& section, const std::vector<Choice<Kind>>& choices,
                                   std::string& name, const char* doc, bool keys_only, const OptionsOf& options_of,
                                   bool absent_at_default = false) {
+  std::set<std::string> names;
+  for (const Choice<Kind>& c : choices)
+    check(names.insert(c.name).second, "two choices of ", section, ".name are called '", c.name,
+          "'; a program's own needs another name than those that are built in");
   Field selector = field("name", name, doc).with_choices(names_of(choices));
   config.bind(section, {absent_at_default ? std::move(selector).without_effect_at_default() : std::move(selector)});
   std::unique_ptr<Kind> chosen;
@@ -61,7 +67,9 @@ std::unique_ptr<Kind> bind_choice(Config& config, const std::string& section, co
     kinds.push_back(c.make());
     for (Field& f : options_of(*kinds.back())) {
       if (std::find(bound.begin(), bound.end(), f.key) != bound.end()) continue;
-      const auto same = std::find_if(known.begin(), known.end(), [&](auto& k) { return k.field.key == f.key; });
+      const auto same = std::find_if(known.begin(), known.end(), [&](auto& k) {
+        return k.field.key == f.key && (!keys_only || documented_alike(k.field, f));
+      });
       if (same == known.end()) known.push_back({std::move(f), c.name});
       else same->names += " or " + c.name;
     }

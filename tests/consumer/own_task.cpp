@@ -88,30 +88,28 @@ class Heights final : public ModelTask {
 };
 
 // Adagrad (Duchi et al. 2011): s += g^2; w -= lr g / (sqrt(s) + epsilon).
+struct AdagradOptions {
+  double epsilon = 1e-8;
+};
+std::vector<Field> fields(AdagradOptions& o) {
+  return {field("epsilon", o.epsilon, "added to the root of the squares' sum").with_range(1e-12, 1)};
+}
+
 class Adagrad final : public TensorOptimizer {
  public:
-  Adagrad(double epsilon, const std::vector<Slot>& slots) : TensorOptimizer(slots, {"adagrad.s"}), epsilon_(epsilon) {}
+  Adagrad(const AdagradOptions& o, const OptimOptions& common, const std::vector<Slot>& slots)
+      : TensorOptimizer(slots, {"adagrad.s"}), epsilon_(o.epsilon), weight_decay_(common.weight_decay) {
+    set_lr(common.lr);
+  }
 
  private:
   Tensor updated(TensorUpdate& u) const override {
     Tensor& s = u.moments[0];
     s = s + u.gradient * u.gradient;
-    return u.parameter - u.lr * u.gradient / (sqrt(s) + epsilon_);
+    const Tensor decayed = u.decay ? u.parameter * (1 - u.lr * weight_decay_) : u.parameter;
+    return decayed - u.lr * u.gradient / (sqrt(s) + epsilon_);
   }
-  double epsilon_;
-};
-
-class AdagradKind final : public OptimizerKind {
- public:
-  std::vector<Field> options() override {
-    return {field("epsilon", epsilon_, "added to the root of the squares' sum").with_range(1e-12, 1)};
-  }
-  std::unique_ptr<Optimizer> build(const OptimOptions&, const std::vector<Slot>& slots) const override {
-    return std::make_unique<Adagrad>(epsilon_, slots);
-  }
-
- private:
-  double epsilon_ = 1e-8;
+  double epsilon_, weight_decay_;
 };
 
 }  // namespace
@@ -121,6 +119,6 @@ int main(int argc, char** argv) {
   app.data.push_back(choice<DataSource, HillsSource>("hills"));
   app.models.push_back(model_choice<Net, NetOptions>("net"));
   app.tasks.push_back(task_choice<Heights>("heights"));
-  app.optimizers.push_back(choice<OptimizerKind, AdagradKind>("adagrad"));
+  app.optimizers.push_back(optimizer_choice<Adagrad, AdagradOptions>("adagrad"));
   return run_program(argc, argv, app);
 }

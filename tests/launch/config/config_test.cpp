@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -470,6 +471,26 @@ TEST(DidYouMean, NamesOfOtherProgramsLeadToKeysThatThereAre) {
   }
   EXPECT_GE(found.size(), 80u);
   for (const auto& [name, is_there] : found) EXPECT_TRUE(is_there) << name;
+}
+
+TEST(Keys, OfSeveralChoicesHaveTheDefaultsOfEach) {
+  std::map<std::string, std::map<std::string, std::string>> defaults;  // of a key, by condition
+  for (const ConfigKey& k : all_keys(builtin())) defaults[k.key][k.condition] = k.standard;
+  EXPECT_EQ(defaults["optim.momentum"]["has an effect only with optim.name: muon"], "0.95");
+  EXPECT_EQ(defaults["optim.momentum"]["has an effect only with optim.name: sgd"], "0");
+  std::set<std::string> eps, hidden;
+  for (auto& [condition, standard] : defaults["model.norm_eps"]) eps.insert(standard);
+  EXPECT_EQ(eps.size(), 3u) << "1e-12, 1e-5 and 1e-6";
+  for (auto& [condition, standard] : defaults["model.hidden"]) hidden.insert(standard);
+  EXPECT_TRUE(hidden.contains("[128]") && hidden.contains("0")) << "of mlp and of llama";
+}
+
+TEST(Choices, OfOneNameAreRefused) {
+  App app = builtin();
+  app.optimizers.push_back(app.optimizers.front());
+  const auto [code, message] = error_of([&] { all_keys(app); });
+  EXPECT_EQ(code, ExitCode::kInternal);
+  EXPECT_NE(message.find("two choices of optim.name are called 'adamw'"), message.npos) << message;
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # What a user does with the program that goes well: help, keys, import, training, evaluation, generation, and what a run leaves.
 # Usage: commands_test.sh LOCKSTEP [MPIRUN]
+page=$(realpath "$(dirname "$0")/../../../docs/command-line.md")
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh"
 
 succeeds "--help" lockstep --help
 cp out help
 # All commands and their forms, as the program itself lists them; the page has each, too.
-page=$(dirname "$0")/../../../docs/command-line.md
 succeeds "its commands" lockstep completion candidates ""
 mapfile -t commands < <(sed -n 's/\t.*//p' out)
 expect "its commands are many" test "${#commands[@]}" -ge 20

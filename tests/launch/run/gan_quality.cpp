@@ -59,7 +59,7 @@ Images of_data(Model& classifier, const Dataset& data, int64_t begin, int64_t en
   int32_t label = 0;
   std::vector<void*> memory{pixels.data(), &label};
   for (int64_t i = begin; i < end; ++i) {
-    data.read(0, i, memory);
+    data.read(0, i, {data.spec().tensors, memory});
     classify(classifier, Tensor::of(pixels, {1, image[0], image[1], image[2]}), out);
   }
   return out;

@@ -1,4 +1,4 @@
-#include "launch/commands/run_progress.h"
+#include "launch/training/loop/run_progress.h"
 
 #include <optional>
 
