@@ -119,7 +119,7 @@ expect "man of no command" grep -qF "there is no 'trian'; did you mean train?" e
 same "man of no command: exit code" 64 "$code"
 
 # Its exit codes are those of docs/command-line.md.
-same "exit codes" "$(sed -n '/^## Exit codes/,$p' "$page_of_commands" | sed -nE 's/^\| ([0-9]+) \|.*/\1/p' | xargs)" \
+same "exit codes" "$(sed -n '/^## Exit codes/,$p' "$page_of_commands" | sed -nE 's/^\| \[?([0-9]+)[] ].*/\1/p' | xargs)" \
   "$(sed -n '/^\.SH EXIT STATUS/,/^\.SH ENV/p' all | sed -nE 's/^\\fB([0-9]+)\\fR$/\1/p' | xargs)"
 same "environment variables" "$(sed -nE 's/^\\fB([A-Z_]{6,})\\fR$/\1/p' all | sort | xargs)" \
   "$(sed -n '/^## Environment/,/^## Exit/p' "$page_of_commands" | grep '^|' | grep -oE '[A-Z]+(_[A-Z]+)+|TMPDIR' | grep -v LOCKSTEP_INSTALL | sort -u | xargs)"
