@@ -11,6 +11,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <sstream>
 
 #include "core/base/caught.h"
 #include "core/base/flight_recorder.h"
@@ -28,17 +29,31 @@ const char* const kVersion = LOCKSTEP_VERSION;
 
 namespace {
 
+// `lockstep NAME` and of its arguments the first ones that are not optional, then what the command does, in lines of 80
+// columns.
+std::string help_line(const std::string& name, const std::string& form, const std::string& what) {
+  constexpr size_t kText = 40, kColumns = 80;
+  std::string out = "  lockstep " + name, word;
+  std::istringstream words(form);
+  while (words >> word && word[0] != '[' && word != "|" && out.size() + 1 + word.size() + 2 <= kText) out += " " + word;
+  out.resize(std::max(out.size() + 2, kText), ' ');
+  size_t column = out.size();
+  for (std::istringstream text(what); text >> word; ++column) {
+    if (column > kText && column + word.size() > kColumns) out += "\n" + std::string(column = kText, ' ');
+    out += word + " ";
+    column += word.size();
+  }
+  out.back() = '\n';
+  return out;
+}
+
 std::string help() {
   std::string out = "lockstep: distributed data-parallel training, the same bits at every number of ranks\n\n";
   for (const CommandEntry& c : commands())
-    for (const auto& [form, what] : c.help) {
-      std::string line = str("  lockstep ", c.name, *form ? " " : "", form);
-      line.resize(std::max<size_t>(line.size() + 2, 73), ' ');
-      out += line + what + "\n";
-    }
+    for (const auto& [form, what] : c.help) out += help_line(c.name, form, what);
   return out +
-         "\nThe same commands run under mpirun -n N. `lockstep COMMAND --help` says more. Exit codes are listed in "
-         "docs/command-line.md.\n";
+         "\nThe same commands run under mpirun -n N. `lockstep COMMAND --help` says more.\n"
+         "Exit codes are listed in docs/command-line.md.\n";
 }
 
 // A file that a closed descriptor's number fell to would get what is meant for the terminal.

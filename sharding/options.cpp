@@ -40,7 +40,7 @@ std::vector<Field> fields(DataParallelOptions& o) {
       enum_field("precision.compute", o.compute,
                  {{"fp32", DType::kFloat32}, {"bf16", DType::kBFloat16}, {"fp16", DType::kFloat16}},
                  "type of parameters and activations in forward and backward, and of parameters on the wire; masters, "
-                 "moments, norms, softmax and loss stay fp32; fp16 scales its loss as far as gradients allow"),
+                 "moments, norms, softmax and loss stay fp32; fp16 uses dynamic loss scaling"),
       enum_field("precision.reduce", o.reduce_dtype, {{"fp32", DType::kFloat32}, {"bf16", DType::kBFloat16}},
                  "bf16 rounds each micro-batch's gradient once, before any sum, and sends it so; sums stay fp32"),
       enum_field(
@@ -50,9 +50,9 @@ std::vector<Field> fields(DataParallelOptions& o) {
            {"nf4", FrozenAs::kNf4},
            {"int8", FrozenAs::kInt8}},
           "how frozen parameters are kept. stored: in the type of the files of init.from or the compute type, "
-          "without fp32 masters; checkpoints name init.from by a hash of these parameters instead of holding "
-          "them. So it always is with lora.rank. nf4, int8: weights of linear layers within blocks in 4 or 8 bits, "
-          "the others so")
+          "without fp32 masters; checkpoints hold a hash of these parameters instead of the parameters. With "
+          "lora.rank, fp32 means stored, too. nf4, int8: weights of linear layers within blocks in 4 or 8 bits, the "
+          "other parameters as with stored")
           .without_effect_at_default()};
 }
 

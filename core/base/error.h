@@ -46,7 +46,8 @@ inline constexpr ExitCodeMeaning kExitCodes[] = {
      "threads"},
     {ExitCode::kRankLost, "a rank died, hangs, or missed a deadline"},
     {ExitCode::kNumeric,
-     "non-finite gradients several times in a row, or anomaly mode; runs that prove found to differ"},
+     "non-finite gradients several times in a row, or a value that is not finite in anomaly mode; prove: the runs "
+     "differ"},
     {ExitCode::kOutputLocked, "the run directory cannot be used for output"},
     {ExitCode::kStorage, "disk full, I/O error while writing"},
     {ExitCode::kSaved, "stopped on request after saving: start it again with --resume"},

@@ -123,7 +123,7 @@ Directory find_directory(const InputFile& file) {
     file.read(tail, &end64, kSize<End64>);
     expect(end64.magic == End64::kMagic && locator.begin == static_cast<uint64_t>(tail) &&
                end64.length == sizeof end64 - 12,
-           "has no end of more than 4 GiB where it says");
+           "has no ZIP64 end record where its locator points");
     one_disk = end64.disk == 0 && end64.directory_disk == 0 && end64.members == end64.members_here;
     const auto agrees = [](uint64_t small, uint64_t none, uint64_t large) { return small == none || small == large; };
     expect(agrees(end.members, 0xffff, end64.members) && agrees(bytes, kInZip64, end64.directory_bytes) &&

@@ -167,8 +167,10 @@ IsaLevel isa_level() {
     if (!wish || !*wish) return best_isa_level();
     for (IsaLevel level : kIsaLevels)
       if (has_isa_level(level) && table_of(level).isa == std::string(wish)) return level;
-    throw Error(ExitCode::kConfig,
-                str("LOCKSTEP_ISA=", wish, " is not generic, avx2, avx512, avx512_bf16 or amx, or this CPU lacks it"));
+    for (IsaLevel level : kIsaLevels)
+      require(table_of(level).isa != std::string(wish), ExitCode::kConfig, "LOCKSTEP_ISA=", wish,
+              ": this CPU does not support it; choose a lower level, or unset LOCKSTEP_ISA");
+    throw Error(ExitCode::kConfig, str("LOCKSTEP_ISA=", wish, ": must be generic, avx2, avx512, avx512_bf16 or amx"));
   }();
   return chosen;
 }

@@ -230,9 +230,10 @@ void add_adapters(Module& root, const LoraOptions& o) {
     require(ruled[i], ExitCode::kConfig, "lora.rules: pattern '", o.rules[i].pattern,
             "' matches no adapter of this model");
   for (size_t i = 0; i < patterns.size(); ++i)
-    require(used[i], ExitCode::kConfig, "lora.targets: pattern '", patterns[i],
-            "' matches no linear layer that another pattern does not take whole; an embedding is named without "
-            "*");
+    require(
+        used[i], ExitCode::kConfig, "lora.targets: pattern '", patterns[i],
+        "' adds no adapter: it matches no linear layer, or only layers that another pattern takes whole; an embedding "
+        "must be named in full, without *");
 }
 
 }  // namespace lockstep

@@ -60,9 +60,10 @@ std::vector<Field> fields(RopeOptions& o) {
 std::vector<double> rope_frequencies(const RopeOptions& o, int64_t dim, int64_t longest) {
   require(o.scaling != RopeScaling::kLlama3 || o.low_factor < o.high_factor, ExitCode::kConfig,
           "model.rope_low_factor: ", o.low_factor, " must be below model.rope_high_factor: ", o.high_factor);
-  require(o.scaling != RopeScaling::kYarn || (o.beta_slow < o.beta_fast && o.theta > 1), ExitCode::kConfig,
-          "model.rope_beta_slow: ", o.beta_slow, " must be below model.rope_beta_fast: ", o.beta_fast,
-          ", and model.rope_theta above 1");
+  require(o.scaling != RopeScaling::kYarn || o.beta_slow < o.beta_fast, ExitCode::kConfig,
+          "model.rope_beta_slow: ", o.beta_slow, " must be below model.rope_beta_fast: ", o.beta_fast);
+  require(o.scaling != RopeScaling::kYarn || o.theta > 1, ExitCode::kConfig, "model.rope_theta: ", o.theta,
+          " must be above 1 with model.rope_scaling: yarn");
   const bool by_pair = o.scaling == RopeScaling::kLongrope;
   for (const auto& [key, factors] : {std::pair{"rope_short", &o.short_factors}, {"rope_long", &o.long_factors}}) {
     require(by_pair || factors->empty(), ExitCode::kConfig, "model.", key,

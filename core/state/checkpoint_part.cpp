@@ -116,8 +116,8 @@ std::string part_path(const std::string& dir, int64_t part, int64_t files) {
 }
 
 std::string retired_text(const std::string& dir) {
-  return str(dir, ": was removed while it was read, as a run does with those that checkpoint.keep_last leaves no room ",
-             "for: repeat this command");
+  return str(dir, ": was removed by its run while it was read (a run keeps checkpoint.keep_last of them): repeat this ",
+             "command");
 }
 
 std::vector<StoredSlice> slices_of(const std::vector<StateEntry>& entries) {

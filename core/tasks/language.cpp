@@ -15,8 +15,8 @@ class Language : public LabelTask {
   std::pair<std::string, std::string> problem(const TaskSpec& data) const override {
     if (!model().traits().causal && data.next_tokens)
       return {"data.mask", str(context().model_name,
-                               " sees a sample as a whole, with each token's target, the token "
-                               "after it; set it, such as to 0.15, to hide tokens and make them the targets")};
+                               " is bidirectional: its input would contain each token's target, "
+                               "the next token; set data.mask, such as to 0.15, to train on masked tokens")};
     const auto* transformer = dynamic_cast<const TokenTransformer*>(&model());
     if (transformer && transformer->has_features() && context().huber_delta == 0 && context().class_weights.empty())
       return {};

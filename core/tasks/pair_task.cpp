@@ -5,7 +5,8 @@
 
 namespace lockstep {
 std::vector<Field> fields(PairTaskOptions& o) {
-  return {field("beta", o.beta, "how much an answer's probability counts against what holds the model back")
+  return {field("beta", o.beta,
+                "dpo and ipo: larger values keep the model closer to the reference; orpo: weight of the odds ratio")
               .with_range(1e-6, 1e6)};
 }
 

@@ -75,8 +75,10 @@ class Merged {
     std::vector<JsonObject> out;
     for (size_t c = 0; c < ours->size(); ++c) {
       const auto a = column(path, (*ours)[c]), b = column(path, (*theirs)[c]);
-      require_same(without_missing(a) == without_missing(b), path, "column ", c, " is '", text_of(a, "name"),
-                   "' here and '", text_of(b, "name"), "' there, or has other values");
+      require_same(text_of(a, "name") == text_of(b, "name"), path, "column ", c, " is '", text_of(a, "name"),
+                   "' in one and '", text_of(b, "name"), "' in the other");
+      require_same(without_missing(a) == without_missing(b), path, "column ", c, ", '", text_of(a, "name"),
+                   "', has other categories, or another type or form of numbers");
       out.push_back(a);
       for (auto& [key, value] : out.back())
         if (key == "missing") value = integer_of(a, "missing") + integer_of(b, "missing");

@@ -82,9 +82,10 @@ bool RecordReader::next(std::string_view& record) {
     if (record_line_ == 1 && record.starts_with(kByteOrderMark)) record.remove_prefix(kByteOrderMark.size());
     if (!too_long_ && record.find_first_not_of(kBlanks) == record.npos) continue;
     const bool whole = record.find_first_not_of("[{ \t") != record.npos;
-    require(whole || record_line_ > 1 || too_long_, ExitCode::kBadData, lines_->place(),
-            ": begins a JSON value of several lines; a file of one list of objects, [{...}, {...}], is read, and so is "
-            "one with an object a line: of a list within an object, `jq -c '.NAME[]' FILE` makes the latter");
+    require(
+        whole || record_line_ > 1 || too_long_, ExitCode::kBadData, lines_->place(),
+        ": begins a JSON value of several lines; a file must hold one list of objects, [{...}, {...}], or an object "
+        "a line. Where the records are a list within an object, `jq -c '.NAME[]' FILE` writes one a line");
     return true;
   }
   return false;

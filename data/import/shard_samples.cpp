@@ -57,7 +57,7 @@ std::optional<std::pair<std::string, std::string>> sample_and_extension(const st
 
 std::string label_of_sample(const ShardSample& sample, const TarPlace& place, const std::string& field) {
   const std::string extension = field.empty() ? "cls" : "json";
-  require(sample.find(extension), ExitCode::kBadData, "has no label: a member .", extension, "; it has ",
+  require(sample.find(extension), ExitCode::kBadData, "has no label: no member .", extension, " among ",
           sample.extensions(),
           field.empty() && sample.find("json") ? "; --label FIELD takes the label from a field of .json" : "");
   const std::string text = member_text(sample, place, extension);

@@ -41,8 +41,8 @@ class TarFeed {
       file_.read(place_.begin + at, block_.data(), count);
       const auto end = block_.begin() + count;
       const auto other = std::find_if(block_.begin(), end, [](char c) { return c != 0; });
-      require(other == end, ExitCode::kBadData, place_.name, ": has other bytes behind the mark of its end, from byte ",
-              at + (other - block_.begin()), " on: name archives that were joined one by one");
+      require(other == end, ExitCode::kBadData, place_.name, ": has data after its end-of-archive marker, from byte ",
+              at + (other - block_.begin()), " on; where several archives were joined, give each as a file of its own");
     }
   }
 

@@ -128,12 +128,13 @@ std::vector<Field> file_fields(DataOptions& o) {
             "an HDF5 file of another program is read in place: its dataset of images, uint8 [n, height, width], [n, "
             "height, width, channels] or [n, channels, height, width], or of features, numbers [n, features]")
           .without_effect_on_math(),
-      enum_field("hdf5.layout", o.hdf5.layout,
-                 {{"by_shape", ImageLayout::kByShape},
-                  {"nhwc", ImageLayout::kChannelsLast},
-                  {"nchw", ImageLayout::kChannelsFirst}},
-                 "the axes of its images of 4 dimensions: nhwc, channels last, nchw, channels first, or what the shape "
-                 "tells")
+      enum_field(
+          "hdf5.layout", o.hdf5.layout,
+          {{"by_shape", ImageLayout::kByShape},
+           {"nhwc", ImageLayout::kChannelsLast},
+           {"nchw", ImageLayout::kChannelsFirst}},
+          "order of the axes of data.hdf5.samples with 4 dimensions: nhwc (channels last), nchw (channels first) or "
+          "by_shape (as the shape tells)")
           .without_effect_on_math(),
       field("hdf5.labels", o.hdf5.labels, "its dataset of labels, integers [n] from 0").without_effect_on_math(),
       field("memory", o.memory, "limit of data held in memory; a larger file is read in chunks")

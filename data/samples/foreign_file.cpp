@@ -324,8 +324,9 @@ class ForeignFile {
       require(holds, ExitCode::kBadData, hashes_path_, ": does not hold the hashes of ", path_,
               " as it is now: ", remedy());
     };
-    good(in.has_attribute("", "format") && in.string_attribute("", "format") == kHashesFormat &&
-         in.int_attribute("", "version") == kHashesVersion);
+    good(in.has_attribute("", "format") && in.string_attribute("", "format") == kHashesFormat);
+    require(in.int_attribute("", "version") == kHashesVersion, ExitCode::kBadData, hashes_path_,
+            ": was written by another version of lockstep: remove it, and it is made anew");
     const auto read = [&](const std::string& name, const RowSource& of) {
       const Hdf5Info info = list_info(in, name);
       good(info.type == StoredType::kUInt64 && info.shape[0] == ceil_div(of.shape[0], of.chunk_rows));

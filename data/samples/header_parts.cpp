@@ -76,10 +76,10 @@ void warn_of_old_numbers(const std::string& path, const std::string& what, doubl
   if (!FeatureMoments::loses_bits(std::abs(centre), deviation)) return;
   const auto stored = static_cast<float>(std::abs(centre));
   const double step = std::nextafter(stored, 2 * stored) - stored;
-  log_warning(str(path, ": ", what, " has a mean of ", centre,
-                  " and is stored in 32 bits, which tell numbers apart by ", step, ", ", step / deviation,
-                  " standard deviations; import it again, or remove its file of hashes: such numbers are stored less "
-                  "their mean now"));
+  log_warning(str(path, ": ", what, " has a mean of ", centre, " and is stored in 32 bits, whose resolution there is ",
+                  step, ", which is ", step / deviation,
+                  " standard deviations; import the data again, or, where it is read in place, remove its file of "
+                  "hashes: the mean is subtracted before numbers are stored now"));
 }
 
 bool normalises(double mean, double stddev) {

@@ -112,11 +112,12 @@ inline void warn_of_empty_classes(const std::string& where, const std::vector<bo
     if (!seen[i] && ++count <= kNamed) empty += str(count > 1 ? ", " : "", i);
   if (count == 0) return;
   const bool from_one = count == 1 && !seen[0];
-  log_warning(str(where, ": its labels are the numbers of ", seen.size(), " classes, from 0 to the largest, and class",
+  log_warning(str(where, ": its labels are numbers of ", seen.size(), " classes, from 0 to the largest, and class",
                   count > 1 ? "es " : " ", empty, count > kNamed ? str(" and ", count - kNamed, " more") : "",
-                  count > 1 ? " have" : " has", " no sample, but an output of the model; ",
-                  from_one ? "where they count from 1, subtract 1 from each"
-                           : "where these are no classes, number the others anew, from 0 without gaps",
+                  count > 1 ? " have" : " has", " no sample, though the model has an output for ",
+                  count > 1 ? "each of them; " : "it; ",
+                  from_one ? "where labels count from 1, subtract 1 from each"
+                           : "where these classes do not exist, renumber the labels from 0 without gaps",
                   otherwise.empty() ? "" : "; ", otherwise));
 }
 inline std::vector<bool> seen_classes(const std::vector<int32_t>& labels, int64_t classes) {

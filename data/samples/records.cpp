@@ -18,9 +18,13 @@ RecordsHeader read_records_header(const Hdf5File& file, int64_t tokens) {
   out.end_hashes = read_hashes(file, "record_ends");
   out.labelled = file.has("labels");
   out.paired = file.has_attribute("", "pairs");
-  require(!out.paired || (file.int_attribute("", "pairs") == 1 && out.count % 2 == 0 && !out.labelled),
-          ExitCode::kBadData, file.path(), ": attribute 'pairs' is there, but it is not 1, or ", out.count,
-          " records are no pairs, or they have labels");
+  if (out.paired) {
+    const int64_t pairs = file.int_attribute("", "pairs");
+    require(pairs == 1, ExitCode::kBadData, file.path(), ": attribute 'pairs' is ", pairs, "; expected 1");
+    require(out.count % 2 == 0, ExitCode::kBadData, file.path(), ": attribute 'pairs' is set, but ", out.count,
+            " records are no pairs");
+    require(!out.labelled, ExitCode::kBadData, file.path(), ": attribute 'pairs' is set, but its records have labels");
+  }
   if (!file.has("targets")) return out;
   const Hdf5Info targets = file.info("targets");
   require(targets.type == StoredType::kUInt8 && targets.shape == Shape{tokens}, ExitCode::kBadData, file.path(),

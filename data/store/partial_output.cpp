@@ -91,7 +91,8 @@ PartialOutput::PartialOutput(const std::string& output, bool replace, std::strin
 PartialOutput::~PartialOutput() {
   if (refused_) return;
   if (saved_) {
-    log_warning(str(folder_, ": holds what was done; the same command goes on with it. Or remove it"));
+    log_warning(
+        str(folder_, ": holds the unfinished output; give the same command again to continue, or remove the folder"));
     return;
   }
   empty();
@@ -111,8 +112,11 @@ void PartialOutput::take_folder() {
     if (!lock_ && errno == ENOENT) continue;
     struct stat about {
     }, named{};
-    require(lock_ && ::fstat(lock_.number(), &about) == 0 && about.st_uid == ::geteuid(), ExitCode::kOutputLocked,
-            folder_, ": is no folder of yours, and the output is made in it; move it elsewhere");
+    const int problem = lock_ ? 0 : errno;
+    require(problem == 0, ExitCode::kOutputLocked, folder_, ": cannot be opened as a folder: ", std::strerror(problem),
+            "; the output is made in a folder of this name: move it elsewhere");
+    require(::fstat(lock_.number(), &about) == 0 && about.st_uid == ::geteuid(), ExitCode::kOutputLocked, folder_,
+            ": belongs to another user, and the output is made in a folder of this name; choose another output");
     require(::flock(lock_.number(), LOCK_EX | LOCK_NB) == 0, ExitCode::kOutputLocked, output_,
             ": another process is making it, in ", folder_);
     if (::lstat(folder_.c_str(), &named) == 0 && named.st_ino == about.st_ino && named.st_dev == about.st_dev) return;

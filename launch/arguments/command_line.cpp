@@ -41,6 +41,36 @@ std::string usages_of(const std::vector<Command>& forms) {
   return out;
 }
 
+constexpr size_t kColumns = 80;
+
+// The words of a text in lines of at most kColumns, those after the first indented. A line of the text that is shorter
+// than kFull ends there; a longer one goes on in the next.
+std::string wrapped(const std::string& text, size_t indent) {
+  constexpr size_t kFull = 70;
+  std::string out, line;
+  const auto end_line = [&] { out += line + "\n", line.clear(); };
+  std::istringstream lines(text);
+  for (std::string given; std::getline(lines, given);) {
+    std::istringstream words(given);
+    for (std::string word; words >> word;) {
+      if (!line.empty() && line.size() + 1 + word.size() > kColumns) end_line();
+      line += line.empty() ? std::string(out.empty() ? 0 : indent, ' ') + word : " " + word;
+    }
+    if (given.size() < kFull && !line.empty()) end_line();
+    if (given.empty()) out += "\n";
+  }
+  if (!line.empty()) end_line();
+  out.pop_back();
+  return out;
+}
+
+// A default as it is shown: a line end is written as in C.
+std::string shown_default(const std::string& value) {
+  std::string out;
+  for (const char c : value) out += c == '\n' ? std::string("\\n") : std::string(1, c);
+  return out;
+}
+
 po::options_description program_options_of(const Command& command) {
   po::options_description visible("Options");
   visible.add_options()("help,h", "show this text");
@@ -49,16 +79,19 @@ po::options_description program_options_of(const Command& command) {
       visible.add_options()(o.name.c_str(), po::value<std::vector<std::string>>()->value_name(o.value), o.help.c_str());
     else if (o.value.empty()) visible.add_options()(o.name.c_str(), po::bool_switch(), o.help.c_str());
     else
-      visible.add_options()(o.name.c_str(),
-                            po::value<std::string>()->value_name(o.value)->default_value(o.standard, o.standard),
-                            o.help.c_str());
+      visible.add_options()(
+          o.name.c_str(),
+          po::value<std::string>()->value_name(o.value)->default_value(o.standard, shown_default(o.standard)),
+          o.help.c_str());
   }
   return visible;
 }
 
 std::string help_of(const Command& command) {
   std::ostringstream text;
-  text << "usage: lockstep " << command.usage << "\n\n" << command.help << "\n\n" << program_options_of(command);
+  text << wrapped("usage: lockstep " + command.usage, 7) << "\n\n"
+       << wrapped(command.help, 0) << "\n\n"
+       << program_options_of(command);
   return text.str();
 }
 

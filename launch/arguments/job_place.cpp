@@ -39,13 +39,15 @@ JobPlace place_of(const Arguments& a) {
     p.ranks = asked > 0 ? asked : gpus_or_one();
     p.crowded = p.ranks > available_cores();
     if (p.crowded)
-      log_warning(str(p.ranks, " ranks on ", cores_text(available_cores()), ": several share one, and are slow"));
+      log_warning(
+          str(p.ranks, " ranks on ", cores_text(available_cores()), ": more than one rank on a core, which is slow"));
     return p;
   }
   p.ranks = asked > 0 ? asked : slots;
-  require(p.ranks <= slots, ExitCode::kUsage, "launch: ", p.ranks, " ranks, but ", hosts_text(p.hosts), " take ", slots,
+  require(p.ranks <= slots, ExitCode::kUsage, "launch: ", p.ranks, " ranks, but ", hosts_text(p.hosts), " have ", slots,
+          slots == 1 ? " slot" : " slots",
           allocation.scheduler.empty() || named || listed
-              ? ""
+              ? "; give fewer ranks (-n), or more hosts or slots (HOST:N)"
               : str(" (job ", allocation.job, " of ", allocation.scheduler, ")"));
   p.crowded = !several && p.ranks > available_cores();
   return p;

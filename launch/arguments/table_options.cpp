@@ -18,7 +18,7 @@ char delimiter_of(const Arguments& a) {
   const std::string& text = a.text("delimiter");
   if (text == "tab" || text == "\\t") return '\t';
   require(text.size() <= 1 && text.find_first_of("\"\n\r") == text.npos, ExitCode::kUsage, "--delimiter ", text,
-          ": is one character, or tab");
+          ": must be one character, or tab");
   return text.empty() ? '\0' : text[0];
 }
 
@@ -92,7 +92,7 @@ void refuse_text_options(const Arguments& a, const std::string& format) {
 TableOptions table_columns(const Arguments& a, const std::string& format) {
   refuse_text_options(a, format);
   require(a.text("label").empty() != a.text("target").empty(), ExitCode::kUsage, "data import ", format,
-          ": one of --label COLUMN and --target COLUMN is needed");
+          ": give exactly one of --label COLUMN and --target COLUMN");
   bool chooses = false;
   for (const char* other : {"categories", "leave-out", "strip", "date", "missing"}) chooses |= !a.text(other).empty();
   require(a.text("like").empty() || !chooses, ExitCode::kUsage, "data import ", format,

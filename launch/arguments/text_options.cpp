@@ -21,7 +21,7 @@ DType precision_of(const Arguments& arguments, const Origin& origin) {
                      " (precision.compute), which --precision run takes"));
       return type;
     }
-  throw Error(ExitCode::kUsage, str("--precision ", name, ": is fp32, bf16, fp16 or run"));
+  throw Error(ExitCode::kUsage, str("--precision ", name, ": must be fp32, bf16, fp16 or run"));
 }
 
 }  // namespace

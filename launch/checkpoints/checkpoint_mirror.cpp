@@ -198,8 +198,9 @@ void bring_back_records(const std::string& mirror, const std::string& run_dir) {
     fs::rename(own, own + ".set-aside", ignored);
     copy_lines(its, own);
   }
-  log_info(str(run_dir, " has metrics of ", here ? str("step ", *here) : std::string("no step"), ": those of ", mirror,
-               " were brought, up to step ", *there));
+  log_info(str(run_dir, " has ", here ? str("metrics up to step ", *here) : std::string("no metrics"),
+               ": copied those of ", mirror, ", which reach step ", *there,
+               here ? "; the former files end in .set-aside" : ""));
 }
 
 }  // namespace lockstep

@@ -257,11 +257,11 @@ std::optional<Checkpoint> newest_of_machines(Communicator& comm, const std::stri
   });
   if (!some) return {};
   if (comm.rank() != 0) throw Error::secondary(ExitCode::kBadData);
-  throw Error(ExitCode::kBadData, whole.empty()
-                                      ? str(run_dir, ": the machines of this start have no checkpoint whole together",
-                                            newest_lacks(machines.found),
-                                            "; start on the machines that wrote it, or bring its files to one of these")
-                                      : str(run_dir, ": none of its ", whole.size(), " checkpoints is whole"));
+  throw Error(ExitCode::kBadData,
+              whole.empty() ? str(run_dir, ": the machines of this job together hold no whole checkpoint",
+                                  newest_lacks(machines.found),
+                                  "; start on the machines that wrote it, or copy its files to one of these machines")
+                            : str(run_dir, ": none of its ", whole.size(), " checkpoints is whole"));
 }
 
 namespace {

@@ -41,9 +41,10 @@ int64_t ask_to_end(const std::string& dir, const RunStatus& run) {
   const auto mistrust = [&](const std::string& why) {
     return Error(ExitCode::kBadData,
                  str(place, ": names process ", process, ", which ", why,
-                     ": it is not signalled; where it is that of this run, do it yourself: kill ", process));
+                     "; no signal was sent. If you are sure that it belongs to this run, end it by: kill ", process));
   };
-  if (process_state(process) == 0) throw mistrust("is not there any more");
+  require(process_state(process) != 0, ExitCode::kBadData, place, ": process ", process,
+          " is not there any more; no signal was sent (a run in a container is cancelled there)");
   if (launched) {
     const std::string program = program_of(process);
     if (!runs_this_program(process)) throw mistrust(str("runs ", program.empty() ? "another program" : program));

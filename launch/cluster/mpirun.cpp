@@ -121,8 +121,9 @@ std::string mpirun_complaint(const std::string& output) {
     if (!line.empty()) return line;
   if (says("Could not resolve hostname") || says("Name or service not known") || says("could not be resolved"))
     return "a host's name is unknown";
-  if (says("Permission denied (") || says("Host key verification failed"))
-    return "a host refuses the login: ssh must work without a password";
+  if (says("Host key verification failed"))
+    return "ssh does not accept a host's key: log in once by hand, and check the key (known_hosts)";
+  if (says("Permission denied (")) return "a host refuses the login: ssh must work without a password";
   if (says("not enough slots")) return "the hosts have fewer slots than there are ranks";
   if (says("could not access") || says("unable to find the specified executable") ||
       says("unable to launch the specified") || says("unable to find the requested executable"))

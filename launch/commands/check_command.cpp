@@ -210,7 +210,10 @@ class Checks {
     const bool crowded = threads * here_ > cores;
     const bool unused = !decision.text.empty() && has_gpu_driver();
     return {str("CPU: ", count_of_ranks(here_), ", ", threads, threads == 1 ? " thread" : " threads", " each, on ",
-                cores_text(cores), crowded ? ": several share one, and are slow; use fewer ranks" : "",
+                cores_text(cores),
+                crowded ? str(": more threads than cores, which is slow; use fewer ranks",
+                              set > 0 ? " or lower compute.threads" : "")
+                        : std::string(),
                 unused ? str("; no GPU is used: ", decision.text) : std::string()),
             crowded || unused};
   }

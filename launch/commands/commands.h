@@ -118,7 +118,7 @@ inline const std::vector<CommandEntry>& commands() {
       {"data",
        data_command,
        data_forms,
-       {{"import FORMAT INPUT... OUTPUT.h5", "make a dataset from files (text, idx)"},
+       {{"import FORMAT INPUT... OUTPUT.h5", "make a dataset from text, tables, images, arrays, ..."},
         {"inspect FILE.h5", "check a dataset and describe it"},
         {"verify FILE.h5...", "check datasets, and name what is damaged"},
         {"split FILE.h5 --into A.h5:0.9,B.h5:0.1 | merge A.h5 B.h5... OUT.h5", "make datasets of others"}}},

@@ -83,7 +83,7 @@ int doctor_command(const App&, const std::vector<std::string>& given) {
   world.ranks = world_size(a.ranks());
   const std::string& device = a.text("device");
   require(device == "auto" || device == "cpu" || device == "cuda", ExitCode::kUsage, "--device ", device,
-          ": is auto, cpu or cuda");
+          ": must be auto, cpu or cuda");
   world.device.choice = device == "cpu"    ? DeviceChoice::kCpu
                         : device == "cuda" ? DeviceChoice::kCuda
                                            : DeviceChoice::kAuto;

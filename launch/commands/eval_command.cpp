@@ -122,9 +122,10 @@ std::shared_ptr<const LikeData> data_to_fit(const App& app, const Checkpoint& c,
   if (auto known = data_of_run(app, c, why)) return known;
   const Datasets data = settings.source->open(settings.data, static_cast<uint64_t>(settings.seed));
   require(!data.like_this || to_hex(data.train->identity()) == c.info.dataset, ExitCode::kBadData, c.dir,
-          ": was written by a version that did not record what its data means, so ",
-          data.like_this ? data.like_this->name : "", " cannot be fitted to it", why.empty() ? "" : str(" (", why, ")"),
-          "; put the data of its configuration in its place, or train it again from there (--resume) for a step");
+          ": was written by a version that did not record what its data means (classes, columns, normalisation), so ",
+          data.like_this ? data.like_this->name : "", " cannot be matched to it",
+          why.empty() ? "" : str(" (", why, ")"),
+          "; put the dataset back to the path in the run's configuration, or resume the run (--resume) for one step");
   return nullptr;
 }
 

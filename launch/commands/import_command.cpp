@@ -115,10 +115,11 @@ void import_image_folder(const Arguments& a, const Inputs& inputs, const std::st
                    .boxes = a.text("boxes")};
   how.palette = a.text("palette");
   if (!a.text("skip-bad").empty()) how.skip_bad = a.integer("skip-bad", 0);
-  require(how.palette.empty() || (!how.masks.empty() && a.text("ignore").empty() && a.integer("classes", 0) == 0),
-          ExitCode::kUsage,
-          "data import images: --palette is for --masks, and says which classes there are and which colour is none: "
-          "leave out --classes and --ignore");
+  require(how.palette.empty() || !how.masks.empty(), ExitCode::kUsage, "data import images: --palette needs --masks");
+  require(
+      how.palette.empty() || (a.text("ignore").empty() && a.integer("classes", 0) == 0), ExitCode::kUsage,
+      "data import images: --palette says which classes there are and which colour is none: leave out --classes and ",
+      "--ignore");
   require(!how.labels.empty() + !how.masks.empty() + !how.boxes.empty() <= 1, ExitCode::kUsage,
           "data import images: --labels, --masks and --boxes exclude each other");
   const std::string& ignored = a.text("ignore");
@@ -276,9 +277,10 @@ std::vector<Option> import_options() {
        "json: the field of the answer that was not; a run trains on both (data.packing: pairs), or on --chosen", "NAME",
        ""},
       {"template",
-       "json: how messages become a text: chatml, llama3, plain or a file NAME.jinja; default: the tokenizer's own, "
-       "else "
-       "chatml, or llama3 where the tokenizer has the tokens of that alone, and none for --chosen",
+       "json: how messages become a text: chatml, llama3, plain or a file NAME.jinja; default: the tokenizer's own "
+       "template; without one llama3 where the tokenizer has that template's tokens and not chatml's, else chatml; "
+       "with "
+       "--chosen none",
        "NAME", ""},
       template_values_option("json: "),
       {"skip-bad",
@@ -407,7 +409,8 @@ constexpr const char* kVocabularyHelp =  // of formats that read --vocabulary
     "An INPUT may be compressed by gzip or Zstandard, and - is standard input (text, json, webdataset).\n"
     "--tokenizer: FROM is a tokenizer.json, a SentencePiece model, BERT's vocab.txt, a folder that holds one,\n"
     "encoder.json and vocab.bpe, or vocab.json and merges.txt, or a run, a checkpoint or a dataset. Each INPUT of\n"
-    "text, each record of others is encoded by itself; these make bytes of the text without it.";
+    "text, or record of json, webdataset, csv or parquet, is encoded by itself. Without --tokenizer and\n"
+    "--vocabulary text is characters, and records are bytes.";
 
 // The form as one format has it.
 Command form_of(const ImportFormat& format) {

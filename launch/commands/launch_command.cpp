@@ -243,7 +243,7 @@ class LaunchedJob {
     o.mpirun.remote_shell = a.text("remote-shell");
     o.mpirun.binding = a.text("bind");
     require(std::set<std::string>{"none", "core", "numa", "socket"}.count(o.mpirun.binding), ExitCode::kUsage,
-            "--bind ", o.mpirun.binding, ": is none, core, numa or socket");
+            "--bind ", o.mpirun.binding, ": must be none, core, numa or socket");
     o.agent = program_path();
     o.mpirun.own = o.agent;
     add_environment(a.text("env"), o);

@@ -21,7 +21,7 @@ constexpr Item kEnvironment[] = {
     {"LOCKSTEP_ATTEMPT", "which start of a job this is, from 1: selects faults of chaos.faults"},
     {"LOCKSTEP_MEMORY", "set by launch for its ranks, with recovery.from: memory: the process that holds the state"},
     {"LOCKSTEP_PROGRESS", "off: no progress display"},
-    {"TMPDIR", "where `lockstep prove --resume` saves"}};
+    {"TMPDIR", "folder of temporary files (default: /tmp), of `lockstep prove --resume`, predict and Open MPI"}};
 constexpr Item kFiles[] = {{"config.yaml", "the resolved configuration"},
                            {"metrics.jsonl", "one JSON object a step"},
                            {"about.json", "what the run is made of, for `lockstep report`"},

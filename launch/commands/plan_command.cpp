@@ -146,10 +146,10 @@ std::string explained_gradients(const Request& q, const Settings& settings, Shar
       micro_batches > 1
           ? str("\nA rank adds the gradients of its ", micro_batches,
                 " micro-batches of a step in a fixed tree (reduce: ", exact ? "exact" : "fast",
-                "). Sums that wait for their neighbour\ntake ")
+                "). Its pending partial sums\ntake ")
           : str("\nA rank's gradients and what ranks exchange of them (reduce: ", exact ? "exact" : "fast", ")\ntake ");
-  out += str(bytes_text(held), q.ranks > 1 ? " below sharding.level=gradients" : "", ", where one copy is ",
-             bytes_text(none.gradient), ". Less take:\n");
+  out += str(bytes_text(held), q.ranks > 1 ? " below sharding.level=gradients" : "", "; one copy of the gradients is ",
+             bytes_text(none.gradient), ". These take less:\n");
   for (size_t i = 0; i < ways.size(); ++i) out += str("  ", ways[i], i + 1 < ways.size() ? ";\n" : ".\n");
   return out;
 }

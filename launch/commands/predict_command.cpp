@@ -188,7 +188,8 @@ class PredictJob {
   PredictJob(const App& app, const Arguments& arguments, const std::vector<std::string>& overrides)
       : arguments_(arguments), run_(chosen_checkpoint(arguments)) {
     const bool folder = is_hf_folder(run_);
-    require(!folder || overrides.empty(), ExitCode::kUsage, "init.from: ", run_, " is no run, and began with nothing");
+    require(!folder || overrides.empty(), ExitCode::kUsage, "init.from=PATH is for runs and checkpoints; ", run_,
+            " is a folder of transformers: leave init.from out");
     from_ = folder ? predictor_of_folder(app, run_) : predictor_of_run(app, run_, overrides);
     require(!folder || !arguments.has("ema"), ExitCode::kUsage, "--ema: ", run_, " holds no averages of parameters");
     require(from_.settings->data.mask == 0 || !layer().empty(), ExitCode::kUsage, from_.place,
@@ -321,10 +322,10 @@ std::vector<Command> predict_forms() {
       {"predict",
        "predict RUN INPUT... [init.from=PATH] [-o FILE] [--top K] [--keep COLUMN,...] [--best | --at STEP] [--batch N] "
        "[--ranks N]",
-       "Says what RUN, a run directory (its newest checkpoint), a checkpoint or a folder of transformers, makes of\n"
-       "samples without targets: an INPUT is a table (.csv, .tsv, JSON lines), a folder of images, a PNG or JPEG\n"
+       "Predicts the targets of samples by RUN, a run directory (its newest checkpoint), a checkpoint or a folder of\n"
+       "transformers: an INPUT is a table (.csv, .tsv, JSON lines), a folder of images, a PNG or JPEG\n"
        "file, an array (.npy), an IDX file of images, a file of texts, one a line or in a table, or a dataset (.h5);\n"
-       "- is standard input.\n"
+       "- is standard input, of tables and texts.\n"
        "It is read as the run's own data was: columns and categories are found by name, and normalised as there. A\n"
        "column of the targets is not read. Predictions come in the order of the input, classes with their\n"
        "probabilities, numbers in their own unit, log-probabilities of texts, or what a --layer of the model gives,\n"
@@ -343,14 +344,17 @@ std::vector<Command> predict_forms() {
             {"top", "how many classes are told, with their probabilities; all: each class's probability", "K", "1"},
             {"keep", "columns that are copied to the output; default: all that are no features", "COLUMN,...", ""},
             {"text",
-             "the column or field that holds texts, of an input that is a table, as one is that is not CSV or JSON by "
-             "its "
-             "name; default: text, of those that are",
+             "the column or field of a table that holds the texts (default: text); with this option an input whose "
+             "name "
+             "does not say CSV or JSON is read as a table, too",
              "COLUMN", ""},
             {"separator", "a token such as <|endoftext|> that follows each text, as the run's import put it", "TOKEN",
              ""},
             {"skip-bad", "leave out up to N images of an input that cannot be decoded, and name them", "N", "0"},
-            {"resize", "images of any size: the middle of each is resized to the run's, where its data was not"},
+            {"resize",
+             "take images of any size: the middle of each is resized to the size of the run's images; for runs whose "
+             "own "
+             "images were not resized"},
             {"unknown", "a category that the run does not know is an error, or a missing value: error or missing",
              "HOW", "error"},
             {"fill-missing",

@@ -44,7 +44,7 @@ std::string timeline_of(const std::string& given) {
 int record(const std::string& dir, int64_t steps, double wait_s) {
   const RunStatus before = read_run_status(dir, 1);
   require(before.state == "running", ExitCode::kUsage, dir, ": is ", before.state,
-          "; a timeline is recorded of a run that goes on, or with profile.steps of one that begins");
+          "; only a running run can be recorded; to record a new or resumed run, set profile.steps, such as 10-13");
   const RunPaths paths{dir};
   const auto newest = [&] {
     const auto all = timelines_of(dir);

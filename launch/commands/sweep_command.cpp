@@ -47,8 +47,9 @@ std::optional<Halving> halving_of(const Arguments& a, const SweepPoints& points,
   const int64_t steps = points.steps[0];
   require(std::all_of(points.steps.begin(), points.steps.end(), [&](int64_t n) { return n == steps; }),
           ExitCode::kConfig, "--halving: the points must have the same number of steps (train.steps)");
-  require(steps > 1, ExitCode::kConfig, "--halving: a point has ", steps, steps == 1 ? " step" : " steps",
-          "; where train.epochs or train.tokens gives them, the data must be there");
+  require(steps > 0, ExitCode::kConfig, "--halving: the number of steps is not known, as the data of train.epochs or ",
+          "train.tokens is not there; import it first, or set train.steps");
+  require(steps > 1, ExitCode::kConfig, "--halving: a point has 1 step, and needs at least 2");
   require(first < steps, ExitCode::kUsage, "--min-steps ", first, ": must be below the ", steps, " steps of a point");
   return Halving{
       eta, first > 0 ? first : std::max<int64_t>(1, steps / (eta * eta)), steps,

@@ -214,7 +214,7 @@ std::vector<Command> tokenizer_forms() {
       "tokenizer.json, tokenizer.model, vocab.txt, or encoder.json and vocab.bpe, or vocab.json and merges.txt,\n"
       "or a run, a checkpoint or a dataset.";
   return {{"tokenizer train",
-           "tokenizer train INPUT... OUTPUT.json --vocab-size N [--pattern NAME] [--special LIST] "
+           "tokenizer train INPUT... OUTPUT.json [--vocab-size N] [--pattern NAME] [--special LIST] "
            "[--threads N] [--force]",
            "Makes a byte-level BPE tokenizer of the texts, as a tokenizer.json: the 256 bytes, then the most frequent\n"
            "pairs, then <|endoftext|> and the tokens of --special. The same texts give the same tokenizer on any\n"

@@ -268,13 +268,12 @@ std::vector<Field> fields(ChaosFault& o) {
   return {
       field(
           "kind", o.kind,
-          "kill, stop: a signal to itself; segv: a memory fault; exit: an early end with exit code 0; slow: sleep "
-          "in each step from this one on; hang: loading data never ends; nan: a gradient that is not finite; "
-          "weight, gradient: flip a bit of a parameter after the update, of this rank's gradient; gradients: of each "
-          "from this step on; activations, products, sums: the same in what a block of the model gives, in the result "
-          "of a product, in sums of gradients; memory: flip a bit of a parameter before the step, when nothing writes "
-          "it; full: the "
-          "disk is full for this step's checkpoint")
+          "kill, stop: the rank sends itself that signal; segv: a memory fault; exit: an early end with exit code 0; "
+          "slow: sleep in each step from this one on; hang: loading data never ends; nan: a gradient that is not "
+          "finite; weight: flip a bit of a parameter after the update; gradient: flip a bit of this rank's gradient; "
+          "gradients: the same in every step from this one on; activations, products, sums: the same in a block's "
+          "output, in the result of a matrix product, in a sum of gradients; memory: flip a bit of a parameter before "
+          "the step, when nothing writes it; full: the disk is full for this step's checkpoint")
           .with_choices({"kill", "stop", "segv", "exit", "slow", "hang", "nan", "weight", "gradient", "gradients",
                          "activations", "products", "sums", "memory", "full"})
           .without_effect_on_math(),

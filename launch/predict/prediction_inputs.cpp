@@ -64,7 +64,9 @@ void PredictionInputs::import(const std::string& path, const std::string& folder
   const bool is_folder = !standard && std::filesystem::is_directory(path, error);
   if (is_folder && kind == DataKind::kImages) return import_pictures(images_within(path), path, folder);
   require(!is_folder && (!standard || table), ExitCode::kUsage, path, ": ", like_->name, " was trained on ",
-          sample_kind(kind).words().content, ", of which predict reads no such input");
+          sample_kind(kind).words().content,
+          is_folder ? "; name a file, or - for standard input"
+                    : ", which are not read from standard input; name files or a folder");
   Input& input = add_input(standard ? "standard input" : path);
   const std::string to = str(folder, "/", datasets_.size(), ".h5");
   if (standard) piped_.emplace(to);

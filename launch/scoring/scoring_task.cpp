@@ -234,14 +234,16 @@ ScoringTask read_scoring_task(const std::string& path) {
     else if (key == "fewshot_config") {
       for (const ConfigNode& child : node.children) {
         if (child.key == "split") fewshot_split = text_in(child);
-        else if (child.key != "sampler" || text_in(child) != "first_n")
-          refuse(child, ": is not supported: the sampler is first_n here, so that all runs have the same examples");
+        else if (child.key != "sampler") refuse(child, ": is not supported");
+        else if (text_in(child) != "first_n")
+          refuse(child, ": must be first_n, so that all runs have the same examples");
       }
     } else if (key == "generation_kwargs") read_generation(node, out);
     else if (key == "filter_list") {
       for (const ConfigNode& child : node.children) {
         const ConfigNode *name = child.find("name"), *steps = child.find("filter");
-        if (!name || !steps) refuse(node, ": an element of the list has no name, or no filter");
+        if (!name) refuse(node, ": an element of the list has no key name");
+        if (!steps) refuse(node, ": an element of the list has no key filter");
         filters.emplace_back(text_in(*name), filters_in(*steps));
       }
       if (out.kind != ScoringKind::kGenerate) refuse(node, ": is for generate_until");

@@ -161,8 +161,10 @@ SweepRecord::SweepRecord(std::string dir) : dir_(std::move(dir)) {
   require(!text.empty(), ExitCode::kMissingInput, path(), ": there is no such file: ", dir_,
           " is not the directory of a sweep");
   const auto there = parse_json_object(text);
-  require(there && json_int(*there, "version", path()) == kSweepVersion, ExitCode::kBadData, path(),
-          ": is damaged, or of another version of lockstep");
+  require(there.has_value(), ExitCode::kBadData, path(), ": is damaged: it is no JSON object");
+  const int64_t version = json_int(*there, "version", path());
+  require(version == kSweepVersion, ExitCode::kBadData, path(), ": was written by another version of lockstep (format ",
+          version, ", this one reads ", kSweepVersion, "); continue the sweep with that version");
   spec_.file = json_text(*there, "file", path());
   spec_.configuration = json_text(*there, "configuration", path());
   spec_.ranks = static_cast<int>(json_int(*there, "ranks", path()));

@@ -161,7 +161,7 @@ bool SweepRun::is_held(int64_t point) {
   const std::string owner = RunDir::holder(record_.point_dir(point));
   if (!owner.empty() && told_.insert(point).second)
     log_info(str(named(point), ": ", owner, " still works in ", record_.point_dir(point),
-                 "; it is waited for, as one is that an earlier sweep left and that saves"));
+                 "; waiting for it to end (it may belong to an earlier sweep, and be saving)"));
   return !owner.empty();
 }
 

@@ -44,9 +44,8 @@ std::vector<int32_t> ends_of_run(const App& app, const std::string& place, const
         return ends_of_run(app, earlier.dir, *settings_of_checkpoint(app, earlier), vocabulary, depth + 1);
       }
     } catch (const Error& e) {
-      log_warning(str(place, ": began with init.from: ", from,
-                      ", which does not say its tokens for the end of a text (", e.what(),
-                      "); name such a token's text by --stop, or by init.from=PATH where that has moved"));
+      log_warning(str(place, ": its end-of-text tokens cannot be read from init.from: ", from, " (", e.what(),
+                      "); give init.from=PATH where that has moved, or the text of such a token by --stop"));
     }
   const int32_t end = vocabulary.special("<|endoftext|>");
   return end >= 0 ? std::vector<int32_t>{end} : std::vector<int32_t>{};
@@ -86,7 +85,8 @@ Origin origin_of_folder(const App& app, const std::string& folder) {
 Origin open_origin(const App& app, const std::string& from, const std::vector<std::string>& overrides) {
   trace_mark();
   const bool folder = is_hf_folder(from);
-  require(!folder || overrides.empty(), ExitCode::kUsage, "init.from: ", from, " is no run, and began with nothing");
+  require(!folder || overrides.empty(), ExitCode::kUsage, "init.from=PATH is for runs and checkpoints; ", from,
+          " is a folder of transformers: leave init.from out");
   return folder ? origin_of_folder(app, from) : origin_of_run(app, from, overrides);
 }
 
@@ -127,8 +127,9 @@ Manner manner_of(const MannerOptions& options, Origin& origin) {
     const ChatTemplate& chat = *out.form.chat;
     require_characters(chat, out.form, vocabulary, origin.place);
     if (!is_beginning(chat, vocabulary))
-      log_warning(str("the tokenizer joins what the template ", chat.name(),
-                      " puts before an answer in another way than before the words that it was tuned on"));
+      log_warning(str("the tokenizer merges the end of the template ", chat.name(),
+                      " with the beginning of an answer, so that a prompt has other tokens than in tuning; answers may "
+                      "be worse"));
     const bool token = vocabulary.has_tokenizer() && vocabulary.special(chat.end()) >= 0;
     if (token) origin.ends.push_back(vocabulary.special(chat.end()));
     else if (!options.ignore_end && !chat.end().empty()) out.stops.push_back(chat.end());

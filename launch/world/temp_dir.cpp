@@ -93,7 +93,10 @@ void require_temporary_folder() {
     const bool full = is_storage_error(error);
     throw Error(full ? ExitCode::kStorage : ExitCode::kOutputLocked,
                 str("the temporary folder ", place, " on ", host_name(), " cannot be written: ", std::strerror(error),
-                    full ? "; free space" : "; make it", ", or set TMPDIR to another"));
+                    full              ? "; free space there"
+                    : error == ENOENT ? "; create it"
+                                      : "; make it a folder that you can write",
+                    ", or set TMPDIR to another folder"));
   };
   std::error_code error;
   if (!std::filesystem::is_directory(place, error))

@@ -12,7 +12,7 @@ while IFS= read -r -d '' block; do
   shown=$((shown + 1))
   if [[ "$(cat "$source"/own_{model,task,loop,decoder,predict,weights}.cpp)" != *"$block"* ]]; then problem "program $shown of README.md and docs/library.md is not that of tests/consumer"; fi
 done < <(awk '/^```$/ && on { on = 0; printf "%c", 0 } on { print } /^```cpp$/ { on = 1 }' "$source"/../../{README.md,docs/library.md})
-same "programs in README.md and docs/library.md" 8 "$shown"
+same "programs in README.md and docs/library.md" 9 "$shown"
 
 succeeds "install" "$cmake" --install "$build" --prefix "$work/prefix"
 for file in bin/lockstep share/bash-completion/completions/lockstep share/zsh/vendor-completions/_lockstep \

@@ -106,7 +106,7 @@ TEST_F(BoxesTest, ClassesWithoutABoxAreNamed) {
     ::testing::internal::CaptureStderr();
     import_images(in_, out_, {.boxes = folder_ / "boxes", .classes = classes}, {.force = true});
     const std::string said = ::testing::internal::GetCapturedStderr();
-    EXPECT_EQ(said.find("boxes: its labels are the numbers of 4 classes, from 0 to the largest, and classes 0, 2 have "
+    EXPECT_EQ(said.find("boxes: its labels are numbers of 4 classes, from 0 to the largest, and classes 0, 2 have "
                         "no sample") != said.npos,
               classes == 0)
         << said;

@@ -361,7 +361,7 @@ TEST_F(ImagesTest, FoldersThatAreNoClassesAreRefusedOrLeftOut) {
   EXPECT_EQ(said(), "");
   EXPECT_EQ(inspect_dataset(out_).classes, 4);
   set_files({"cat/1.png", "val/cat/2.png"});
-  EXPECT_NE(said().find("its subfolder val is a class, though it has the name of a part of the data"),
+  EXPECT_NE(said().find("its subfolder val is imported as a class, though it has subfolders and is named like a split"),
             std::string::npos);
   set_files({"cat/1.png", "dog/2.png", ".ipynb_checkpoints/3.png", "cat/@eaDir/1.png/4.png", "__MACOSX/cat/5.png"});
   const std::string left_out = said();
@@ -497,7 +497,8 @@ TEST(Csv, QuotesInTabSeparatedTextSwallowNoRows) {
   EXPECT_EQ(rows_of(head + "\"\t1\nplain\t0\n\"\t1\nx\t0\n"),
             (Rows{{"s", "y"}, {"\"", "1"}, {"plain", "0"}, {"\"", "1"}, {"x", "0"}}));
   EXPECT_NE(
-      said.find("t.tsv: a quote at the beginning of a cell that is not quoted as a whole is text, first in line 2"),
+      said.find(
+          "t.tsv: a quote at the beginning of a cell that is not quoted as a whole is kept as text, first in line 2"),
       said.npos)
       << said;
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;

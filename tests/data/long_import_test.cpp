@@ -357,7 +357,7 @@ TEST_F(LongImport, IsRefusedWhereAnotherProcessMakesTheOutput) {
   EXPECT_TRUE(tried);
   fs::remove(out_);
   fs::create_directory_symlink(folder_ / "", out_ + ".partial");
-  expect_error(ExitCode::kOutputLocked, {"is no folder of yours"},
+  expect_error(ExitCode::kOutputLocked, {"cannot be opened as a folder"},
                [&] { import_text({text}, out_, TextLevel::kByte, {}); });
 }
 

@@ -116,7 +116,7 @@ TEST_F(PairDatasetTest, EndsBeyondTheContextAreCut) {
   const Datasets fewer = open(1, kTwo);
   ASSERT_EQ(fewer.train->size(), 1);
   EXPECT_EQ(row_of(*fewer.train, 0).next, (Ids{'b', 'c'}));
-  expect_error(ExitCode::kConfig, {"data.context is 1, but of none of 1 pairs", "prompts fill it"},
+  expect_error(ExitCode::kConfig, {"data.context is 1, but in none of 1 pairs", "prompts fill it"},
                [&] { open(1, R"({"q": "ab", "yes": "cd", "no": "e"})"); });
 }
 

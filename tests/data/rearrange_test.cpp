@@ -315,8 +315,8 @@ TEST_F(RearrangeTest, WhatDoesNotFitIsNotMerged) {
   refused(x, y, "token 2 is 'd'");
   refused(x, z, "bytes there");
   refused(z, r, "records");
-  refused(i, folder_ / "j.h5", "[3, 3, 1] there and [4, 5, 1] here");
-  refused(t, folder_ / "p.h5", "column 1 is 'kind' here and 'sort' there");
+  refused(i, folder_ / "j.h5", "its samples are [3, 3, 1], those of the first [4, 5, 1]");
+  refused(t, folder_ / "p.h5", "column 1 is 'kind' in one and 'sort' in the other");
   expect_error(ExitCode::kMissingInput, {"nope.h5"}, [&] { merge_datasets({t, folder_ / "nope.h5"}, out, {}); });
   EXPECT_EQ(folder_.files(), files);
 }

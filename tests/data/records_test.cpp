@@ -594,7 +594,7 @@ TEST_F(RecordsTest, EndsThatAreNoneAreRefused) {
   write({1, 2, 3, 6}, {});
   EXPECT_EQ(inspect_dataset(out_).pairs, 2);
   write({1, 2, 6}, {});
-  refused({"attribute 'pairs' is there, but it is not 1, or 3 records are no pairs"});
+  refused({"attribute 'pairs' is set, but 3 records are no pairs"});
   paired = false;
   write({1, 1, 6}, {});
   refused({"record 1 ends at token 1"});

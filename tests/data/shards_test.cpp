@@ -205,10 +205,10 @@ TEST_F(ShardsTest, NameWhatATextLacks) {
     const std::string path = shard("bad.tar", tar_of(files));
     expect_error(ExitCode::kBadData, parts, [&] { import_shard_texts({path}, dir_ / "no.h5", how); });
   };
-  refuse_texts({"bad.tar: sample 'b': has no text: a member .txt; it has .md"}, {{"a.txt", "t"}, {"b.md", "t"}});
+  refuse_texts({"bad.tar: sample 'b': has no text: no member .txt among .md"}, {{"a.txt", "t"}, {"b.md", "t"}});
   refuse_texts({"bad.tar: sample 'b': has no member .cls"}, {{"a.txt", "t"}, {"a.cls", "0"}, {"b.txt", "t"}});
   refuse_texts({"bad.tar: sample 'b': has a member .cls"}, {{"a.txt", "t"}, {"b.txt", "t"}, {"b.cls", "0"}});
-  refuse_texts({"bad.tar: sample 'a': has no label: a member .json"}, {{"a.txt", "t"}}, {.label = "y"});
+  refuse_texts({"bad.tar: sample 'a': has no label: no member .json among"}, {{"a.txt", "t"}}, {.label = "y"});
   refuse_texts({"bad.tar: b.txt: byte 1 is invalid UTF-8"}, {{"a.txt", "t"}, {"b.txt", "t\xFF"}});
   refuse_texts({"bad.tar: holds no sample"}, {});
 }
@@ -229,7 +229,7 @@ TEST_F(ShardsTest, RefusesWhatIsNoFileAndDamage) {
   const std::string a = tar_member("a.png", fixture("rgb.png")) + tar_member("a.cls", "0");
   refuse({"bad.tar: the member 'b.png' at byte ", "is a link"}, a + tar_member("b.png", "", '2') + kEnd);
   refuse({"bad.tar: the member 'b.png' at byte ", "is a device"}, a + tar_member("b.png", "", '6') + kEnd);
-  refuse({"bad.tar: has other bytes behind the mark of its end, from byte "}, a + kEnd + a + kEnd);
+  refuse({"bad.tar: has data after its end-of-archive marker, from byte "}, a + kEnd + a + kEnd);
   std::string damaged = a + tar_member("b.png", "x") + kEnd;
   damaged[a.size() + 1] = 'y';
   refuse({"bad.tar: is damaged or truncated at byte ", "behind the member 'a.cls'"}, damaged);

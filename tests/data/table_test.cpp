@@ -263,7 +263,7 @@ TEST_F(TableTest, ASecondTableIsNormalisedAsTheFirst) {
   refuse_like({"t.csv:2: column 'size'", "'big'", "no number"}, "size,colour,y\nbig,red,a\n");
   refuse_like({"t.csv:1: has no column 'colour'"}, "size,y\n1,a\n");
   refuse_like({"column 'colour' has missing values, but none is in"}, "size,colour,y\n1,,a\n");
-  expect_error(ExitCode::kBadData, {"first.h5: is no table with numbers as targets"},
+  expect_error(ExitCode::kBadData, {"first.h5: has labels and no numbers as targets; give --label"},
                [&] { import("size,y\n1,2\n", {.target = "y"}, first); });
   // Numbers to predict, too.
   import("x,y\n1,10\n3,30\n", {.target = "y"});
@@ -663,12 +663,12 @@ TEST_F(TableTest, ClassesOfAnArrayThatHaveNoSampleAreNamed) {
   };
   EXPECT_EQ(said({1, 0, 2}), "");
   const std::string from_one = said({1, 2, 1});
-  holds(from_one, "y.npy: its labels are the numbers of 3 classes, from 0 to the largest, and class 0 has no sample");
-  holds(from_one, "where they count from 1, subtract 1 from each");
+  holds(from_one, "y.npy: its labels are numbers of 3 classes, from 0 to the largest, and class 0 has no sample");
+  holds(from_one, "where labels count from 1, subtract 1 from each");
   EXPECT_EQ(inspect_dataset(out_).per_class, (std::vector<int64_t>{0, 2, 1})) << "labels stay as they are";
   holds(said({0, 5, 3}),
-        "classes 1, 2, 4 have no sample, but an output of the model; where these are no classes, "
-        "number the others anew, from 0 without gaps");
+        "classes 1, 2, 4 have no sample, though the model has an output for each of them; where these classes do not "
+        "exist, renumber the labels from 0 without gaps");
   holds(said({20, 20, 20}), "classes 0, 1, 2, 3, 4, 5, 6, 7 and 12 more have no sample");
   const std::string training = folder_ / "training.h5";
   EXPECT_EQ(said({0, 1, 2}), "");

@@ -564,7 +564,7 @@ TEST(GpuRunAhead, ARecordedStepThatARankIsMissingFromEndsWithTheDeadline) {
     throw Error(ExitCode::kRankLost, said);
   };
   EXPECT_THROW(testing::run_nccl_ranks(2, body), Error);
-  for (const char* part : {"step 7, which was recorded: not done within 3 s", "graph: false", "comm.deadline"})
+  for (const char* part : {"step 7, which ran as a CUDA graph: not done within 3 s", "graph: false", "comm.deadline"})
     EXPECT_NE(said.find(part), std::string::npos) << said;
 }
 

@@ -23,7 +23,8 @@ void read_windows(const HfConfig& c, LlamaOptions& o) {
       fits = types[static_cast<size_t>(i)] == ((i + 1) % every == 0 ? "full_attention" : "sliding_attention");
     if (!fits)
       c.refuse("layer_types",
-               "is not supported: it has full_attention in layers at even distances, else sliding_attention");
+               "is not supported: it must have one entry for each layer, full_attention in every n-th layer and "
+               "sliding_attention in the others");
   }
   if (every < 1) c.refuse("sliding_window_pattern", "must be above 0");
   if (every == 1) return;  // no layer has the window
@@ -122,7 +123,7 @@ HfExport gemma_export(const std::vector<Field>& options, const TaskSpec& task) {
       o.attention_scale > 0 ? 1 / (o.attention_scale * o.attention_scale) : static_cast<double>(o.head_width);
   const auto whole = static_cast<int64_t>(std::llround(scalar));
   require(std::abs(scalar - static_cast<double>(whole)) < 1e-6 * scalar, ExitCode::kBadData,
-          "model.attention_scale: ", o.attention_scale, " is not 1 by the root of a whole number, as Gemma has it");
+          "model.attention_scale: ", o.attention_scale, " is not 1 / sqrt(n) of a whole number n, as Gemma has it");
   // What the file says in other words, for the same model.
   o.attention_scale = whole == o.head_width ? 0 : 1 / std::sqrt(static_cast<double>(whole));
   if (o.full_every > o.layers) o.full_every = 0;

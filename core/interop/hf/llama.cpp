@@ -237,7 +237,7 @@ void read_window(const HfConfig& c, const std::string& type, LlamaOptions& o) {
                       std::all_of(types.begin() + from, types.end(), [](auto& t) { return t == "sliding_attention"; });
     if (!fits)
       c.refuse("layer_types",
-               "is not supported: it is full_attention in the first layers, and sliding_attention in the rest");
+               "is not supported: it must be full_attention in the first layers, and sliding_attention in the rest");
     // Qwen's has no window without use_sliding_window.
     if (from < o.layers && window == 0 && type == "smollm3") window = c.integer("sliding_window");
     if (from < o.layers && window == 0)
@@ -256,7 +256,9 @@ int64_t no_rope_every(const HfConfig& c, int64_t layers) {
   bool fits = std::ssize(given) == layers;
   for (int64_t i = 0; fits && i < layers; ++i) fits = given[static_cast<size_t>(i)] == ((i + 1) % every != 0 ? 1 : 0);
   if (!fits)
-    c.refuse("no_rope_layers", "is not supported: it has a 0 in layers at even distances, or one 1 for each layer");
+    c.refuse("no_rope_layers",
+             "is not supported: it must have one entry for each layer, 0 in every n-th layer and 1 in the others, or 1 "
+             "in all");
   return every > layers ? 0 : every;
 }
 

@@ -41,8 +41,8 @@ class FolderScan {
     if (labelled) refuse_splits();
     for (const ImageSource& s : found_) subfolders_.erase(s.label);
     if (labelled && !subfolders_.empty())
-      log_warning(str(folder, ": ", subfolders_.size(), " subfolders hold no image and are no classes, such as ",
-                      *subfolders_.begin(), "; with --like TRAINING.h5 they are what they are there"));
+      log_warning(str(folder, ": ", subfolders_.size(), " subfolders without images are not made classes, such as ",
+                      *subfolders_.begin(), "; --like TRAINING.h5 takes the classes of TRAINING.h5"));
   }
   std::vector<ImageSource> take() { return std::move(found_); }
 
@@ -102,8 +102,8 @@ class FolderScan {
     if (splits.size() == 1 && !classes.empty()) {
       if (deep)
         log_warning(str(folder_, ": its subfolder ", *splits.begin(),
-                        " is a class, though it has the name of a part of ",
-                        "the data, and subfolders; where it is one, move it elsewhere and import it by itself"));
+                        " is imported as a class, though it has subfolders and is named like ",
+                        "a split (train, test, ...); if it is a split, move it elsewhere and import it separately"));
       return;
     }
     // The part to train on comes first: the others are to be like it.
@@ -131,8 +131,8 @@ class FolderScan {
       return;
     }
     const size_t slash = name.find('/');
-    require(slash != name.npos || !labelled_, ExitCode::kBadData, path.string(), ": lies in no subfolder of ", folder_,
-            ", whose name would be its label; or give --labels or --masks");
+    require(slash != name.npos || !labelled_, ExitCode::kBadData, path.string(), ": is not in a subfolder of ", folder_,
+            "; move it into one that is named after its label, or give --labels, --masks or --boxes");
     found_.emplace_back().name = name;
     if (labelled_) found_.back().label = name.substr(0, slash);
   }
@@ -167,8 +167,8 @@ std::vector<ImageSource> labelled_by_table(const std::string& table, const std::
   while (rows.next(cells)) {
     const std::string& name = cells[file];
     const auto place = [&] { return str(table, ":", rows.line(), ": "); };
-    require(!name.empty() && !label_text(cells[label]).empty(), ExitCode::kBadData, place(),
-            "file or label is missing");
+    require(!name.empty(), ExitCode::kBadData, place(), "the cell 'file' is empty");
+    require(!label_text(cells[label]).empty(), ExitCode::kBadData, place(), "the cell 'label' is empty");
     const fs::path path(name);
     require(path.is_relative() && std::find(path.begin(), path.end(), "..") == path.end(), ExitCode::kBadData, place(),
             "file '", name, "' does not lie within the folder");
@@ -189,8 +189,9 @@ void decode_labels(std::vector<ImageSource>& images, const std::string& folder, 
     const int64_t bad = first_invalid(s.label, encoding);
     require(bad < 0, ExitCode::kBadData, (fs::path(folder) / s.label).string(), ": byte ", bad,
             " of the folder's name, which is the label of its images, is ",
-            encoding == TextEncoding::kUtf8 ? "invalid UTF-8" : "no character of windows-1252",
-            "; name its encoding (--encoding latin-1 or windows-1252), or rename the folder");
+            encoding == TextEncoding::kUtf8
+                ? "invalid UTF-8; name its encoding (--encoding latin-1 or windows-1252), or rename the folder"
+                : "no character of windows-1252; give --encoding latin-1, or rename the folder");
     s.label = in_utf8(s.label, encoding);
   }
 }

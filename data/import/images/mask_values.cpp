@@ -51,7 +51,7 @@ MaskPalette read_mask_palette(const std::string& path) {
     std::string_view rest = line;
     const auto colour = colour_in(rest);
     require(colour.has_value(), ExitCode::kBadData, lines.place(),
-            ": is not red, green and blue from 0 to 255, and perhaps the name of a class");
+            ": expected red, green and blue, each from 0 to 255, then, if it has one, the name of a class");
     rest.remove_prefix(std::min(rest.find_first_not_of(kBetween), rest.size()));
     std::string name(rest.substr(0, rest.find_last_not_of(kBetween) + 1));
     const bool ignored = name == "ignore";

@@ -16,7 +16,7 @@ const std::pair<std::string, TarMember>& shard_image(const ShardSample& sample) 
     require(!image, ExitCode::kBadData, "has two images, .", image ? image->first : "", " and .", member.first);
     image = &member;
   }
-  require(image, ExitCode::kBadData, "has no image: a member .jpg, .jpeg or .png; it has ", sample.extensions());
+  require(image, ExitCode::kBadData, "has no image: no member .jpg, .jpeg or .png among ", sample.extensions());
   return *image;
 }
 

@@ -73,8 +73,9 @@ bool CsvReader::begins_quoted(size_t column) {
   const auto as_text = [&] {
     if (!std::exchange(has_warned_, true))  // once for both passes of an import, too
       log_warning_once(str(path(),
-                           ": a quote at the beginning of a cell that is not quoted as a whole is text, first in ",
-                           "line ", line_));
+                           ": a quote at the beginning of a cell that is not quoted as a whole is kept as text, first "
+                           "in line ",
+                           line_));
     return false;
   };
   size_t at = 1, cells = column + 1;
@@ -176,10 +177,13 @@ void CsvReader::decode(std::string& cell, size_t column, int64_t begin, bool quo
   constexpr const char* kDigits = "0123456789ABCDEF";
   const auto byte = static_cast<uint8_t>(cell[static_cast<size_t>(bad)]);
   const std::string hex{kDigits[byte >> 4], kDigits[byte & 15]};
-  throw Error(ExitCode::kBadData,
-              str(path(), ":", row_line_, ": column ", column + 1, ": byte ", begin + quotes + bad, " of the table (0x",
-                  hex, ") is ", encoding_ == TextEncoding::kUtf8 ? "invalid UTF-8" : "no character of windows-1252",
-                  "; name the table's encoding (--encoding latin-1 or windows-1252), or convert it to UTF-8"));
+  throw Error(
+      ExitCode::kBadData,
+      str(path(), ":", row_line_, ": column ", column + 1, ": byte ", begin + quotes + bad, " of the table (0x", hex,
+          ") is ",
+          encoding_ == TextEncoding::kUtf8
+              ? "invalid UTF-8; name the table's encoding (--encoding latin-1 or windows-1252), or convert it to UTF-8"
+              : "no character of windows-1252; give --encoding latin-1, or convert the table to UTF-8"));
 }
 
 bool CsvReader::next(std::vector<std::string>& cells) {

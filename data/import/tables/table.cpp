@@ -216,13 +216,17 @@ class TableImport {
     require(of.kind != DataKind::kTable || !of.mean.empty(), ExitCode::kBadData, like.name,
             ": was trained on several files, each normalised by its own statistics; name one of these files in --like");
     const bool named = of.kind == DataKind::kTable && !of.columns.empty();
-    require(named || has_target(), ExitCode::kBadData, like.name,
-            ": does not know the names of its columns, as it was trained on no table that was imported from a CSV "
-            "file: give an array (.npy) or a dataset");
-    const bool fits = !has_target() || (named && (regression() || !of.class_names.empty()) &&
-                                        (of.target == TargetKind::kNumbers) == regression());
-    require(fits, ExitCode::kBadData, like.name, ": is no table with ", regression() ? "numbers as targets" : "labels",
-            " that was imported from a CSV file");
+    require(
+        named || has_target(), ExitCode::kBadData, like.name,
+        ": has no names of columns, since its data was not imported from a table (CSV, JSON lines or Parquet); give "
+        "an array (.npy) or a dataset");
+    require(named, ExitCode::kBadData, like.name, ": is not a table with names of columns");
+    const bool numbers = of.target == TargetKind::kNumbers;
+    require(!has_target() || numbers == regression(), ExitCode::kBadData, like.name,
+            numbers ? ": has numbers as targets and no labels; give --target"
+                    : ": has labels and no numbers as targets; give --label");
+    require(!has_target() || regression() || !of.class_names.empty(), ExitCode::kBadData, like.name,
+            ": has labels without names of classes");
     for (Column& c : columns_) c.used = false;
     const auto damaged = [&](bool good) {
       require(good, ExitCode::kBadData, like.name, ": its 'columns' do not describe its features");

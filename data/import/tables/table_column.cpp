@@ -103,7 +103,8 @@ std::string how_to_read(const std::string& cell, const ImportedColumn& c, const 
     return how.empty() ? otherwise : "; " + how;
   }
   if ((form.decimal_comma || form.thousands != 0) && number_in(cell))
-    return str("; --thousands none reads numbers with a decimal point, which those of ", like, " have not");
+    return str("; --thousands none reads numbers with a decimal point and no thousands separator, unlike those of ",
+               like);
   return number_in(cell, {true}) ? "; --decimal-comma reads it" : otherwise;
 }
 

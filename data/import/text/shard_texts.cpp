@@ -69,7 +69,7 @@ std::vector<ShardText> texts_in(const Shards& shards, const std::string& where, 
   std::shared_ptr<const std::string> path;
   shards.each_sample([&](const ShardSample& sample, const TarPlace& place) {
     const TarMember* text = sample.find(how.text);
-    require(text, ExitCode::kBadData, sample.name(), ": has no text: a member .", how.text, "; it has ",
+    require(text, ExitCode::kBadData, sample.name(), ": has no text: no member .", how.text, " among ",
             sample.extensions());
     require(text->size <= static_cast<int64_t>(LineReader::kLongestLine), ExitCode::kBadData, sample.name(), ": its .",
             how.text, " has ", text->size, " bytes, more than ", LineReader::kLongestLine);

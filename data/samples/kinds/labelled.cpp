@@ -130,7 +130,7 @@ std::string LabelledKind::difference(const DatasetHeader& other, const DatasetHe
   Shape a = other.images, b = first.images;
   a[0] = b[0] = 0;
   if (a == b) return "";
-  return str("samples are ", sample_text(other.images), " there and ", sample_text(first.images), " here");
+  return str("its samples are ", sample_text(other.images), ", those of the first ", sample_text(first.images));
 }
 
 uint64_t LabelledKind::hash_of(const DatasetFile& file, int64_t sample) const {

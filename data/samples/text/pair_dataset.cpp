@@ -60,8 +60,9 @@ PairDataset::PairDataset(std::shared_ptr<const TokenSource> source, IndexRange p
     if (pair >= pairs.begin && pair < pairs.end) add(pair, chosen, rejected);
   });
   require(
-      !pairs_.empty(), ExitCode::kConfig, "data.context is ", context, ", but of none of ", pairs.size(),
-      " pairs does it hold a token of both answers that counts: prompts fill it, or data.ignore_tokens has the rest");
+      !pairs_.empty(), ExitCode::kConfig, "data.context is ", context, ", but in none of ", pairs.size(),
+      " pairs do both answers have a token within it that counts: raise data.context, as prompts fill it, or shorten "
+      "data.ignore_tokens");
 }
 
 void PairDataset::add(int64_t number, IndexRange chosen, IndexRange rejected) {

@@ -10,7 +10,9 @@ int64_t text_windows(int64_t tokens, int64_t context) { return std::max<int64_t>
 
 int64_t TextWindows::longest(const DatasetFile& file, int64_t context) {
   require(file.header.records.count > 0, ExitCode::kBadData, file.path,
-          ": is one long text without records, of which nobody knows where each text ends");
+          ": is one text without records, so that the texts in it cannot be told apart; import them as records "
+          "(lockstep data "
+          "import json)");
   int64_t out = 1;
   visit_records(file, [&](IndexRange text) { out = std::max(out, std::min(context, text.size() - 1)); });
   return out;

@@ -146,7 +146,9 @@ std::string first_difference(const BytePairs& there, const BytePairs& here) {
   if (a == b) return "";
   if (std::string tokens = first_token_difference(a.tokens, b.tokens); !tokens.empty()) return tokens;
   const auto [m, n] = std::mismatch(a.merges.begin(), a.merges.end(), b.merges.begin(), b.merges.end());
-  if (m != a.merges.end() || n != b.merges.end() || a.ignore_merges != b.ignore_merges)
+  if (m == a.merges.end() && n == b.merges.end() && a.ignore_merges != b.ignore_merges)
+    return "the tokens are the same, but ignore_merges differs";
+  if (m != a.merges.end() || n != b.merges.end())
     return str("the tokens are the same, but merge ", m - a.merges.begin(), " differs");
   if (a.prefix_space != b.prefix_space)
     return "the tokens are the same, but one of them puts a space before a text (add_prefix_space)";

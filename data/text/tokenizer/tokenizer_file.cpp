@@ -127,7 +127,8 @@ class JsonReader : TokenizerJson {
     }
     refuse(text_of(normalizer, "type") != "NFC", "has a normalizer (", text_of(normalizer, "type"),
            "); NFC is supported, or none");
-    refuse(!can_normalise(), "has the normalizer NFC, and this build has none: it lacks libutf8proc-dev");
+    refuse(!can_normalise(),
+           "has the normalizer NFC, which this build does not support; install libutf8proc-dev and build again");
     tables_.nfc = true;
   }
 

@@ -25,7 +25,7 @@ std::string normalised(std::string_view text, const BertRules& rules) {
 
 WordPieces::WordPieces(WordPieceTables tables, std::string_view where) : tables_(std::move(tables)) {
   require(can_normalise(), ExitCode::kBadData, where,
-          ": is a WordPiece tokenizer, and this build has none: it lacks libutf8proc-dev");
+          ": is a WordPiece tokenizer, which this build does not support; install libutf8proc-dev and build again");
   const int64_t count = size();
   const auto refuse = [&](bool is, const auto&... what) { require(!is, ExitCode::kBadData, where, ": ", what...); };
   refuse(count == 0 || count > kMostBpeTokens, "has ", count, " tokens; 1 to ", kMostBpeTokens, " are supported");

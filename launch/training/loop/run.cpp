@@ -445,9 +445,11 @@ void Run::check_skips(const StepReport& r) {
 void Run::check_validation() const {
   if (validation_.finite || stopped_) return;
   if (comm_.rank() != 0) throw Error::secondary(ExitCode::kNumeric);
-  throw Error(ExitCode::kNumeric,
-              str("step ", trainer_.steps_done(), ": the validation loss is not finite, though every parameter ",
-                  "is; no earlier checkpoint was removed: resume one of them with a lower optim.lr"));
+  throw Error(
+      ExitCode::kNumeric,
+      str("step ", trainer_.steps_done(), ": the validation loss is not finite, though every parameter ",
+          "is; no earlier checkpoint was removed: go on from one of them by --resume --at-most STEP, with a lower "
+          "optim.lr and resume.allow=[optim.lr]"));
 }
 
 // What evaluations cost, of the time since the first step.

@@ -56,9 +56,9 @@ std::vector<ConfigDifference> Trainer::require_resumable(const Checkpoint& c) co
                                        "]', or start a new run with init.from"));
   }
   const bool named = !c.info.base.empty(), names = !parallel_.base_state().empty();
-  require(named == names, ExitCode::kConfig, c.dir, named ? ": names" : ": holds",
-          " its frozen parameters, which with lora, precision.frozen and optim.rules as they are now it would ",
-          names ? "name" : "hold", ": set these back, or start a new run with init.from");
+  require(named == names, ExitCode::kConfig, c.dir, named ? ": holds only a hash of" : ": holds",
+          " its frozen parameters, but with the current lora, precision.frozen and optim.rules checkpoints hold ",
+          names ? "only a hash of them" : "the parameters", ": set these keys back, or start a new run with init.from");
   const int64_t rows = train_integer_in(c.info.config, "loss_rows");
   if (comm_.rank() == 0 && rows != settings_.train.loss_rows && current_device().type == DeviceType::kCuda)
     log_warning(str("resuming with train.loss_rows: ", settings_.train.loss_rows, " what was trained with ", rows,

@@ -289,9 +289,9 @@ StepResult Trainer::outcome_of(const UnderWay& step) {
     return step.outcome.wait(Seconds(settings_.deadline));
   } catch (const Error& e) {
     if (e.code() != ExitCode::kRankLost) throw;
-    const Error why =
-        e.with_message(str("step ", step.report.step, ", which was recorded: ", e.what(),
-                           "; with graph: false the error names it (", settings_.config.place("comm.deadline"), ")"));
+    const Error why = e.with_message(str("step ", step.report.step, ", which ran as a CUDA graph: ", e.what(),
+                                         "; with graph: false the error names the exchange and the missing ranks (",
+                                         settings_.config.place("comm.deadline"), ")"));
     comm_.abort(why);  // else the graph's end would be waited for
     throw why;
   }

@@ -54,8 +54,9 @@ TrainedModel::TrainedModel(const std::string& path, const App& app, const std::v
     model_ = load_model(*settings, checkpoint);
   }
   require(!sample_kind(data_.schema.kind).normalised() || !data_.schema.mean.empty(), ExitCode::kBadData, path,
-          ": does not say how its samples are normalised, or was trained on several files, each normalised by its own "
-          "statistics");
+          is_pretrained(path) ? ": has no preprocessor_config.json that says how images are normalised"
+                              : ": was trained on several files, each normalised by its own statistics; join them by "
+                                "`lockstep data merge` before training");
   compute_ = settings->parallel.compute;
   if (compute_ != DType::kFloat32) compute_in(*model_, compute_);
   if (vocabulary()) prove_masks_alone(model_->masked_attention(compute_));  // a text is padded to the longest

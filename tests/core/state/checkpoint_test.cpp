@@ -586,7 +586,8 @@ TEST(Retired, StaysReadableWhereItIsHeld) {
   EXPECT_EQ(loaded(named), values(state(5)));
   verify_checkpoint(newest);
   // One that nobody held is not damaged.
-  expect_error(ExitCode::kMissingInput, {manifest.dir, "was removed while it was read", "checkpoint.keep_last"},
+  expect_error(ExitCode::kMissingInput,
+               {manifest.dir, "was removed by its run while it was read", "checkpoint.keep_last"},
                [&] { verify_checkpoint(manifest); });
 }
 

@@ -38,7 +38,7 @@ sed -e '/^model:/,/^optim:/{/^optim:/!d}' images.yaml >pictures.yaml
 misfits 'model.heads: 5 does not divide model.width: 32' tokens.yaml model.name=llama model.heads=5 model.width=32
 misfits 'model.kv_heads: 3 does not divide model.heads: 4' tokens.yaml model.name=llama model.heads=4 model.kv_heads=3 model.width=32
 misfits 'model.heads: 16 makes heads of width 3, but rotary' tokens.yaml model.name=llama model.heads=16 model.width=48
-misfits '.*bert sees a sample as a whole, .*set it' tokens.yaml model.name=bert model.heads=4 model.width=32
+misfits '.*bert is bidirectional: .*set data.mask' tokens.yaml model.name=bert model.heads=4 model.width=32
 misfits 'model.name: resnet needs images \[H, W, C\]' tokens.yaml model.name=resnet
 misfits 'model.name: bert needs tokens' pictures.yaml model.name=bert
 misfits 'model.levels: 4 halvings of images of' pictures.yaml model.name=unet model.levels=4

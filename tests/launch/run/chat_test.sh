@@ -148,7 +148,7 @@ succeeds "config.json's token" lockstep generate further --special-tokens --prom
 expect "config.json's token: it was stopped" grep -qE '"text":"The answer is 42.","tokens":[0-9]+,"stopped":true' out
 mv chat.hf gone
 succeeds "a folder that is gone" lockstep generate further --special-tokens --prompt "$by_hand" --temperature 0 --tokens 40 --json
-expect "a folder that is gone: a warning" grep -q 'warning: further/checkpoints/step-00000000: began with init.from: chat.hf, which' err
+expect "a folder that is gone: a warning" grep -q 'warning: further/checkpoints/step-00000000: its end-of-text tokens cannot be read from init.from: chat.hf' err
 expect "a folder that is gone: it was not stopped" grep -q '"tokens":40,"stopped":false' out
 
 # The other templates; without a tokenizer the template is spelt.

@@ -2,6 +2,7 @@
 # What a user does with the program that goes well: help, keys, import, training, evaluation, generation, and what a run leaves.
 # Usage: commands_test.sh LOCKSTEP [MPIRUN]
 page=$(realpath "$(dirname "$0")/../../../docs/command-line.md")
+configs=$(realpath "$(dirname "$0")/../../../configs")
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh"
 
@@ -284,4 +285,10 @@ succeeds "init.from" lockstep train text.yaml run.dir=tuned init.from=run
 same "init.from: begins where the other ended" 1 "$(field loss <tuned/metrics.jsonl | head -n 1 | awk -v b="$first" '{ print $1 < b - 0.3 }')"
 
 succeeds "bench" lockstep bench text.yaml
+# What a configuration of the repository says of itself is a command that is taken.
+while read -r file rest; do
+  # shellcheck disable=SC2086  # words
+  succeeds "the command of $file" lockstep config show "$configs/${file#configs/}" ${rest}
+done < <(sed -nE 's/^#   lockstep train ([a-z]+.*)/\1/p' "$configs"/*.yaml)
+
 finish

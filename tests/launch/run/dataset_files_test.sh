@@ -103,13 +103,13 @@ succeeds "an unseen category that is missing" lockstep data import csv bars.csv 
 expect "it is warned of" grep -q "warning: .*column 'c': 1 of 2 values, such as 'z' in line 2" err
 refuses "--unknown without --like" 64 "--unknown is for categories" lockstep data import csv bars.csv none.h5 --label y --unknown missing
 refuses "--unknown maybe" 64 "--unknown maybe: must be missing or error" lockstep data import csv bars.csv none.h5 --label y --like commas.h5 --unknown maybe
-refuses "--delimiter of two" 64 "--delimiter ab: is one character" lockstep data import csv bars.csv none.h5 --label y --delimiter ab
-refuses "--palette without masks" 64 ".*--palette is for --masks" lockstep data import images . none.h5 --palette commas.csv
+refuses "--delimiter of two" 64 "--delimiter ab: must be one character" lockstep data import csv bars.csv none.h5 --label y --delimiter ab
+refuses "--palette without masks" 64 ".*--palette needs --masks" lockstep data import images . none.h5 --palette commas.csv
 printf '[{"t": "one"},\n {"t": "two"}]\n' >list.json
 succeeds "a list of objects" lockstep data import json list.json list.h5 --field t
 expect "its records" grep -q '^records: 2 of' out
 printf 'PAR1' >table.parquet
 refuses "Parquet" 65 "table.parquet: is Parquet, which .*reads.*: python3 -c" lockstep data import csv table.parquet none.h5 --label y
 refuses "Parquet that is none, or a build without it" 65 "table.parquet: (is Parquet, which only a build with LOCKSTEP_PARQUET reads.*: python3 -c|cannot be read)" lockstep data import parquet table.parquet none.h5 --label y
-refuses "Parquet by neither label nor target" 64 "data import parquet: one of --label COLUMN and --target COLUMN is needed" lockstep data import parquet table.parquet none.h5
+refuses "Parquet by neither label nor target" 64 "data import parquet: give exactly one of --label COLUMN and --target COLUMN" lockstep data import parquet table.parquet none.h5
 finish

@@ -47,9 +47,9 @@ started=$(sed -E 's/.*\) //' /proc/$victim/stat | cut -d' ' -f20)
 plant() { printf '%s\n' "$1" >planted/ranks.jsonl; }
 cp -r run planted
 plant "{\"launcher\":$victim,\"host\":\"$(hostname)\",\"attempt\":1}"
-refuses "another program as launcher" 65 "planted/ranks.jsonl: names process $victim, which runs .*: it is not signalled" lockstep cancel planted
+refuses "another program as launcher" 65 "planted/ranks.jsonl: names process $victim, which runs .*; no signal was sent" lockstep cancel planted
 plant "{\"launcher\":$victim,\"started\":$started,\"host\":\"$(hostname)\",\"attempt\":1}"
-refuses "its start time does not help" 65 "planted/ranks.jsonl: names process $victim, which runs .*: it is not signalled" lockstep cancel planted
+refuses "its start time does not help" 65 "planted/ranks.jsonl: names process $victim, which runs .*; no signal was sent" lockstep cancel planted
 for odd in '"abc"' -1 0 1 1.5 4294967297 null; do
   plant "{\"launcher\":$odd,\"host\":\"$(hostname)\",\"attempt\":1}"
   run lockstep cancel planted
@@ -60,7 +60,7 @@ printf '{"pid":%s,"host":"%s","since":"now"}\n' $victim "$(hostname)" >planted/l
 (flock 9 && exec sleep 1000) 9<>planted/lock &
 holder=$!
 until ! flock --nonblock planted/lock true; do sleep 0.02; done
-refuses "another process as holder of the lock" 65 "planted/lock: names process $victim, which does not have it open: it is not signalled" \
+refuses "another process as holder of the lock" 65 "planted/lock: names process $victim, which does not have it open; no signal was sent" \
   lockstep cancel planted
 kill $holder
 expect "nobody was signalled" kill -0 $victim

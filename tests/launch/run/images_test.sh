@@ -27,7 +27,7 @@ if tar --version >tar.version 2>&1 && ! lockstep data import webdataset tar.vers
   succeeds "a shard of WebDataset" lockstep data import webdataset shard.tar shard.h5
   expect "its labels" grep -q 'images per class: 2 (grey)' out
   (cd shards && tar -cf ../no-label.tar bits.cls bits.png grey.png)
-  refuses "a sample without a label" 65 "no-label.tar: sample 'grey': has no label: a member .cls; it has .png" lockstep data import webdataset no-label.tar none.h5
+  refuses "a sample without a label" 65 "no-label.tar: sample 'grey': has no label: no member .cls among .png" lockstep data import webdataset no-label.tar none.h5
   head -c 700 shard.tar >cut.tar
   refuses "a shard that was cut" 65 "cut.tar: is .*truncated.*" lockstep data import webdataset cut.tar none.h5
 fi
@@ -234,7 +234,7 @@ expect "which are no features" grep -q "named.csv: column 'id' has 30 different 
 refuses "a column that is not there" 65 "named.csv:1: has no column 'lable'; it has 'id', 'size', 'label'" lockstep data import csv named.csv no.h5 --label lable
 echo "1,2" >>table.csv
 refuses "a ragged table" 65 'table.csv:62: has 2 cells' lockstep data import csv table.csv ragged.h5 --label label
-refuses "no label" 64 '.*one of --label COLUMN and --target COLUMN is needed' lockstep data import csv table.csv ragged.h5
+refuses "no label" 64 '.*give exactly one of --label COLUMN and --target COLUMN' lockstep data import csv table.csv ragged.h5
 
 # What would become another number or label without a word.
 printf 'size,town\n1,K\366ln\n2,Orl\351ans\n' >latin.csv

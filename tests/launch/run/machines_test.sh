@@ -90,7 +90,7 @@ if [ "$(id -u)" -eq 0 ] && unshare --mount true 2>/dev/null; then
   expect "folders of their own: from the newest" grep -q 'resumed .*step-00000012' err
   same "folders of their own: the digest" "$wanted" "$(digest apart/run)"
   rm -rf apart/run && cp -r first apart/run && rm side/run/checkpoints/*/part-0001*
-  ends "a part that is nowhere" 65 'rank 0 on .*: apart/run: the machines of this start have no checkpoint whole together: that of step 20 lacks part 1 of 2; start on' launch "${two[@]}" -- "${own[@]}" --resume
+  ends "a part that is nowhere" 65 'rank 0 on .*: apart/run: the machines of this job together hold no whole checkpoint: that of step 20 lacks part 1 of 2; start on' launch "${two[@]}" -- "${own[@]}" --resume
   rm -rf apart/run
   ends "a run that is on the other machine" 73 'rank 1 on .*: run.dir apart/run already holds a run: add --resume' launch "${two[@]}" -- "${own[@]}"
   run lockstep train "${keys[@]}" run.dir=plain12 --until 12

@@ -206,6 +206,6 @@ awk 'BEGIN { print "c,b,a,y"; for (i = 0; i < 9; i++) print i / 3 ",x," i "," i 
 expect "an old checkpoint: columns are looked for" grep -q "short.h5: does not fit the data of .*: it has no column 'y'" refused
 expect "an old checkpoint: it says where they are from" grep -q 'warning: .*was written by a version that did not record what its data means; taken from table.h5' said
 same "an old checkpoint: the same as with --like" "$(cat liked)" "$(cat fitted)"
-expect "an old checkpoint whose data is gone" grep -q 'short.h5 cannot be fitted to it' gone
+expect "an old checkpoint whose data is gone" grep -q 'short.h5 cannot be matched to it' gone
 expect "an old checkpoint and its own data elsewhere" grep -q '"loss"' moved
 finish

@@ -98,7 +98,7 @@ expect "the same as JSON: does not fit" grep -qE '"level":"none".*"fits":false' 
 several=("${large[@]}" model.layers=2 model.heads=2 model.width=64 batch.global=64)
 succeeds "several micro-batches a rank" lockstep plan text.yaml "${several[@]}" --ranks 8
 expect "several micro-batches a rank: it says so" grep -q '^A rank adds the gradients of its 8 micro-batches of a step in a fixed tree (reduce: exact)' out
-expect "several micro-batches a rank: the copy" grep -qE '^take [0-9.]+ MiB below sharding.level=gradients, where one copy is [0-9.]+ MiB' out
+expect "several micro-batches a rank: the copy" grep -qE '^take [0-9.]+ MiB below sharding.level=gradients; one copy of the gradients is [0-9.]+ MiB' out
 same "several micro-batches a rank: a level" "$(sed -nE 's/^gradients +8 +[0-9.]+ .iB +([0-9.]+ .iB).*/\1/p' out)" \
   "$(sed -nE 's/^  sharding.level=gradients, which .* takes ([0-9.]+ MiB): the same bits;$/\1/p' out)"
 taken=$(sed -nE 's/^  fewer micro-batches a rank: batch.micro=8, which is one, takes ([0-9.]+ MiB), .*/\1/p' out)

@@ -37,7 +37,7 @@ wait $run || true
 refuses "no range" 78 'override 2 \(profile.steps=5-3\): profile.steps: .5-3. is no range of steps; write it as 10-13' \
   lockstep train text.yaml run.dir=odd profile.steps=5-3
 refuses "beyond the end" 78 '.*profile.steps: the run ends after step 8' lockstep train text.yaml train.steps=8 run.dir=odd profile.steps=9
-refuses "a run that has ended" 64 'plain: is finished; a timeline is recorded of a run that goes on' lockstep profile record plain
+refuses "a run that has ended" 64 'plain: is finished; only a running run can be recorded' lockstep profile record plain
 refuses "no timeline" 66 'plain: has no timeline; profile.steps=10-13 writes one' lockstep profile summary plain
 refuses "no file" 66 'none.json: there is no such file' lockstep profile summary none.json
 refuses "another file" 65 'text.yaml: is no timeline that lockstep wrote' lockstep profile summary text.yaml

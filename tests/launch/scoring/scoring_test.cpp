@@ -132,7 +132,7 @@ TEST_F(Scoring, FiltersAnswersAsTheHarnessDoes) {
   refused("  - {name: one, filter: [{function: majority_vote}]}\n", "majority_vote is none of regex");
   refused("  - {name: one, filter: [{function: regex, regex_pattern: '(a'}]}\n", "regex_pattern");
   refused("  - {name: one, filter: [{function: lowercase, group_select: 1}]}\n", "group_select: is not supported");
-  refused("  - {name: one}\n", "has no name, or no filter");
+  refused("  - {name: one}\n", "has no key filter");
   test::expect_error(ExitCode::kConfig, {"filter_list: is for generate_until"}, [&] {
     task("loglikelihood", "doc_to_text: q\ndoc_to_target: a\nfilter_list: [{name: one, filter: []}]\n");
   });
