@@ -49,6 +49,11 @@ std::string short_number(double value) {
   size_t i = 0;
   while (std::abs(value) >= 999.5 && i + 1 < kSuffixes.size()) value /= 1000, ++i;
   const double size = std::abs(value);
+  if (i == 0 && size > 0 && size < 0.0995) {  // two significant digits
+    std::array<char, 32> text{};
+    snprintf(text.data(), text.size(), "%.2g", value);
+    return text.data();
+  }
   const int digits = size >= 99.95 || (i == 0 && value == std::floor(value)) ? 0 : size >= 9.995 ? 1 : 2;
   return fixed(value, digits) + kSuffixes[i];
 }

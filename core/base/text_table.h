@@ -21,6 +21,6 @@ double significant(double value, int digits);
 // To three digits after the point, or three significant ones where that is finer: 12.346, 0.00123.
 double rounded(double value);
 
-std::string short_number(double value);  // 950, 12.3k, 4.56M
+std::string short_number(double value);  // 950, 12.3k, 4.56M, 0.012, 3.1e-06
 
 }  // namespace lockstep

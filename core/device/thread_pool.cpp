@@ -10,6 +10,7 @@
 #include "core/base/caught.h"
 #include "core/base/partition.h"
 #include "core/device/allocator.h"
+#include "core/device/cpu_quota.h"
 
 #if defined(__SSE__)
 #include <pmmintrin.h>
@@ -62,7 +63,8 @@ int available_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
+  static const double quota = cpu_quota();  // threads beyond it would wait for each other while all are held back
+  return std::max(1, static_cast<int>(std::min<double>(CPU_COUNT(&set), quota)));
 }
 std::string cores_text(int64_t cores) { return std::to_string(cores) + (cores == 1 ? " core" : " cores"); }
 

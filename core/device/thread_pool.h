@@ -17,7 +17,8 @@ namespace lockstep {
 // Denormal numbers cost tens of cycles each: compute threads flush them to zero. Sets the calling thread.
 void flush_denormals();
 
-// Cores that this process may use (its affinity mask).
+// Cores that this process may use: those of its affinity mask, and no more than its control groups give it time for
+// (core/device/cpu_quota.h), at least one.
 int available_cores();
 std::string cores_text(int64_t cores);  // "1 core", "2 cores"
 

@@ -1,6 +1,8 @@
 #include "data/import/record_reader.h"
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
 
 #include "core/base/error.h"
 #include "data/text/valid_text.h"
@@ -17,12 +19,43 @@ bool begins_with_bracket(std::string_view text) {
   return at != text.npos && text[at] == '[';
 }
 
+// The code unit of an escape "\\uXXXX" at the beginning; nothing for other text.
+std::optional<unsigned> escaped_unit(std::string_view text) {
+  unsigned unit = 0;
+  if (!text.starts_with("\\u") || text.size() < 6) return std::nullopt;
+  const auto [end, error] = std::from_chars(text.data() + 2, text.data() + 6, unit, 16);
+  if (error != std::errc() || end != text.data() + 6) return std::nullopt;
+  return unit;
+}
+bool is_high(std::optional<unsigned> unit) { return unit && *unit >= 0xD800 && *unit < 0xDC00; }
+bool is_low(std::optional<unsigned> unit) { return unit && *unit >= 0xDC00 && *unit < 0xE000; }
+
+// What other programs write as JSON, and is none: NaN and infinity, and escapes of half a surrogate pair.
+std::string odd_json(std::string_view record) {
+  bool within = false;  // a text in quotes
+  for (size_t at = 0; at < record.size(); ++at) {
+    const std::string_view rest = record.substr(at);
+    if (!within) {
+      for (const char* word : {"NaN", "Infinity"})
+        if (rest.starts_with(word)) return str(": ", word, " is no JSON; a missing value is null");
+    } else if (rest[0] == '\\') {
+      const auto unit = escaped_unit(rest);
+      if (is_low(unit) || (is_high(unit) && !is_low(escaped_unit(rest.substr(6)))))
+        return str(": ", rest.substr(0, 6), " is half of a surrogate pair (UTF-16), which is no character");
+      at += unit ? (is_high(unit) ? 11 : 5) : 1;
+      continue;
+    }
+    if (rest[0] == '"') within = !within;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string why_not_json(std::string_view record) {
   const int64_t bad = first_invalid(record, TextEncoding::kUtf8);
   return bad < 0
-             ? ""
+             ? odd_json(record)
              : str(": its byte ", bad, " is invalid UTF-8, which JSON is written in; of Latin-1, `iconv -f latin1 -t ",
                    "utf-8 FILE` makes it");
 }

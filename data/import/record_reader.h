@@ -11,7 +11,8 @@
 
 namespace lockstep {
 
-// What is told of a record that is no JSON object: " in UTF-8: ..." where it has other bytes, else nothing.
+// What is told of a record that is no JSON object: where it has bytes that are no UTF-8, NaN or infinity, or an escape
+// of half a surrogate pair; else nothing.
 std::string why_not_json(std::string_view record);
 
 class RecordReader {

@@ -47,6 +47,24 @@ std::vector<std::string> parts_of(std::string_view text) {
   return out;
 }
 
+// What stands in brackets, "08-11,20", as texts of equal length.
+std::vector<std::string> numbers_of(const std::string& text, const std::string& where) {
+  std::vector<std::string> out;
+  std::istringstream ranges(text);
+  for (std::string range; std::getline(ranges, range, ',');) {
+    const size_t dash = range.find('-');
+    const std::string first = range.substr(0, dash), last = dash == std::string::npos ? first : range.substr(dash + 1);
+    const int begin = number_in(first, where, 0), end = number_in(last, where, 0);
+    require(begin <= end, ExitCode::kUsage, where, ": '", range, "' is not a range such as 1-4");
+    for (int i = begin; i <= end; ++i) {
+      std::string digits = std::to_string(i);
+      if (digits.size() < first.size()) digits.insert(0, first.size() - digits.size(), '0');
+      out.push_back(std::move(digits));
+    }
+  }
+  return out;
+}
+
 bool is_ipv6(const std::string& text) {
   in6_addr ignored{};
   return ::inet_pton(AF_INET6, text.substr(0, text.find('%')).c_str(), &ignored) == 1;
@@ -133,28 +151,29 @@ std::vector<Host> read_hostfile(const std::string& path) {
 }
 
 std::vector<std::string> expand_nodes(std::string_view text, const std::string& where) {
+  constexpr size_t kMostNodes = 1 << 20;
   std::vector<std::string> out;
   for (const std::string& part : parts_of(text)) {
-    const size_t open = part.find('['), close = part.find(']');
-    if (open == std::string::npos) {
-      require_name(part, where);
-      out.push_back(part);
-      continue;
+    // The names so far, to each of which the next piece is added: "rack", then "rack1" and "rack2", ...
+    std::vector<std::string> names{""};
+    for (size_t at = 0; at < part.size();) {
+      const size_t open = std::min(part.find('[', at), part.size()), close = part.find(']', open);
+      require(open == part.size() || close != part.npos, ExitCode::kUsage, where, ": '", part, "' is not understood");
+      for (std::string& name : names) name += part.substr(at, open - at);
+      at = open;
+      if (open == part.size()) break;
+      const std::vector<std::string> numbers = numbers_of(part.substr(open + 1, close - open - 1), where);
+      require(out.size() + names.size() * numbers.size() <= kMostNodes, ExitCode::kUsage, where, ": '", part,
+              "' is more than ", kMostNodes, " hosts");
+      std::vector<std::string> longer;
+      for (const std::string& name : names)
+        for (const std::string& number : numbers) longer.push_back(name + number);
+      names = std::move(longer);
+      at = close + 1;
     }
-    require(close == part.size() - 1, ExitCode::kUsage, where, ": '", part, "' is not understood");
-    std::istringstream ranges(part.substr(open + 1, close - open - 1));
-    for (std::string range; std::getline(ranges, range, ',');) {
-      const size_t dash = range.find('-');
-      const std::string first = range.substr(0, dash),
-                        last = dash == std::string::npos ? first : range.substr(dash + 1);
-      const int begin = number_in(first, where, 0), end = number_in(last, where, 0);
-      require(begin <= end, ExitCode::kUsage, where, ": '", range, "' is not a range such as 1-4");
-      for (int i = begin; i <= end; ++i) {
-        std::string digits = std::to_string(i);
-        if (digits.size() < first.size()) digits.insert(0, first.size() - digits.size(), '0');
-        out.push_back(part.substr(0, open) + digits);
-        require_name(out.back(), where);
-      }
+    for (std::string& name : names) {
+      require_name(name, where);
+      out.push_back(std::move(name));
     }
   }
   return out;

@@ -1,5 +1,6 @@
 #include "launch/records/jumps.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -9,11 +10,13 @@ namespace lockstep {
 
 std::optional<double> Jumps::take(double value) {
   constexpr size_t kBefore = 32;
+  constexpr double kShare = 0.05;
   if (!std::isfinite(value)) return std::nullopt;
   std::optional<double> found;
   if (before_.size() >= enough_) {
     const double usual = median(std::vector<double>(before_.begin(), before_.end()));
-    if (usual > 0 && value >= times_ * usual) found = usual;
+    largest_ = std::max(largest_, usual);
+    if (usual > 0 && value >= times_ * usual && value >= kShare * largest_) found = usual;
   }
   before_.push_back(value);
   if (before_.size() > kBefore) before_.pop_front();

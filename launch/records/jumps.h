@@ -21,13 +21,15 @@ class Jumps {
  public:
   // `enough`: values that must have come before one that is judged.
   Jumps(double times, size_t enough) : times_(times), enough_(enough) {}
-  // Takes the next value. Returns the median of the up to 32 values before it if that is positive and the value is at
-  // least `times` as large. Values that are not finite are passed over.
+  // Takes the next value. Returns the median of the up to 32 values before it if that is positive, the value is at
+  // least `times` as large, and at least a twentieth of the largest such median so far: a loss that has become tiny
+  // moves by factors that mean nothing. Values that are not finite are passed over.
   std::optional<double> take(double value);
 
  private:
   const double times_;
   const size_t enough_;
+  double largest_ = 0;  // of the medians so far
   std::deque<double> before_;
 };
 

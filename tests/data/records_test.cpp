@@ -137,6 +137,12 @@ TEST_F(RecordsTest, AListOfObjectsHasTheRecordsOfItsLines) {
   refuse({"l.json:1: an element of the list is empty"}, put("l.json", R"([,{"t": "a"}])"), fields);
   refuse({"l.json: holds no record"}, put("l.json", "[]"), fields);
   refuse({"l.json:1: begins a JSON value of several lines", "jq -c"}, put("l.json", "{\n\"data\": []}\n"), fields);
+  refuse({"is no JSON object", "NaN is no JSON; a missing value is null"}, put("l.json", R"({"text": "a", "x": NaN})"),
+         fields);
+  refuse({"is no JSON object", R"(\ud83d is half of a surrogate pair)"},
+         put("l.json", R"({"text": "half \ud83d pair"})"), fields);
+  refuse({"is no JSON object", R"(\ude00 is half of a surrogate pair)"},
+         put("l.json", R"({"text": "\ud83d\ude00 \"NaN\" \ude00"})"), fields);
 }
 
 // Ids by transformers' apply_chat_template with add_generation_prompt=True (tests/data/chat/make_golden.py).

@@ -4,11 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <new>
 #include <set>
 
+#include "core/device/cpu_quota.h"
 #include "core/device/stream.h"
+#include "tests/support/files.h"
 
 namespace lockstep::thread_pool_test {
 namespace {
@@ -130,6 +135,33 @@ TEST(FunctionRef, ACopyRefersToTheCallable) {
   first = Ref(thrice);
   EXPECT_EQ(copy(7), 14);
   EXPECT_EQ(first(7), 21);
+}
+
+TEST(CpuQuota, IsTheLeastOfTheGroupsAbove) {
+  const test::TemporaryFolder folder;
+  const std::string root = folder / "groups", membership = root + "/membership";
+  const auto put = [&](const std::string& file, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(root + file).parent_path());
+    std::ofstream(root + file) << text;
+  };
+  EXPECT_EQ(cpu_quota(membership, root), INFINITY) << "no such file";
+  put("/membership", "0::/a/b\n");
+  EXPECT_EQ(cpu_quota(membership, root), INFINITY);
+  put("/a/b/cpu.max", "max 100000\n");
+  EXPECT_EQ(cpu_quota(membership, root), INFINITY);
+  put("/a/cpu.max", "150000 100000\n");
+  EXPECT_EQ(cpu_quota(membership, root), 1.5);
+  put("/a/b/cpu.max", "50000 100000\n");
+  EXPECT_EQ(cpu_quota(membership, root), 0.5);
+  put("/membership", "11:memory:/c\n4:cpu,cpuacct:/c\n");
+  EXPECT_EQ(cpu_quota(membership, root), INFINITY);
+  put("/cpu/c/cpu.cfs_period_us", "100000\n");
+  put("/cpu/c/cpu.cfs_quota_us", "-1\n");
+  EXPECT_EQ(cpu_quota(membership, root), INFINITY);
+  put("/cpu/c/cpu.cfs_quota_us", "400000\n");
+  EXPECT_EQ(cpu_quota(membership, root), 4);
+  put("/membership", "nonsense\n::\n4:cpu:\n");
+  EXPECT_EQ(cpu_quota(membership, root), INFINITY);
 }
 
 }  // namespace

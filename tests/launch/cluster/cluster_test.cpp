@@ -91,6 +91,12 @@ TEST(Hosts, OfSlurmAndPbsAreThoseOfTheJob) {
   EXPECT_EQ(expand_nodes("n[1-3,7],m"), (std::vector<std::string>{"n1", "n2", "n3", "n7", "m"}));
   EXPECT_EQ(expand_nodes("gpu[08-11]"), (std::vector<std::string>{"gpu08", "gpu09", "gpu10", "gpu11"}));
   EXPECT_EQ(expand_tasks("2(x3),1"), (std::vector<int>{2, 2, 2, 1}));
+  EXPECT_EQ(expand_nodes("rack[1-2]_node[08-09],m"),
+            (std::vector<std::string>{"rack1_node08", "rack1_node09", "rack2_node08", "rack2_node09", "m"}));
+  EXPECT_EQ(expand_nodes("a[1]b"), std::vector<std::string>{"a1b"});
+  error_of(ExitCode::kUsage, [] { expand_nodes("a[1-4096]b[1-4096]"); });
+  error_of(ExitCode::kUsage, [] { expand_nodes("a[1]]"); });
+  error_of(ExitCode::kUsage, [] { expand_nodes("a[1][2"); });
   error_of(ExitCode::kUsage, [] { expand_nodes("n[1-"); });
   error_of(ExitCode::kUsage, [] { expand_tasks("many"); });
   const Scratch scratch;
