@@ -112,6 +112,7 @@ class Checks {
     settings_ = load_settings(app_, std::move(tree), ranks_, resume_);
     Settings& s = *settings_;
     const int64_t micro_batches = ceil_div(s.batch.global, s.batch.micro);
+    recorded_ = s.graph;
     make_plannable(s);
     data_ = std::make_unique<SharedData>(s);
     const int64_t uneven = micro_batches % ranks_;
@@ -205,6 +206,8 @@ class Checks {
       sharing_ = ceil_div(here_, gpus);
       return {str(count_of_ranks(here_), " on ", gpus, gpus == 1 ? " GPU: " : " GPUs: ", placements_[0].gpu)};
     }
+    require(!recorded_, ExitCode::kConfig, settings_->config.place("graph"),
+            ": only a GPU's work can be recorded; set graph: false");
     const int cores = available_cores();
     const int64_t set = settings_->compute.threads, threads = set > 0 ? set : std::max(1, cores / here_);
     const bool crowded = threads * here_ > cores;
@@ -257,6 +260,7 @@ class Checks {
   const int ranks_, here_;
   Report report_;
   bool resume_ = false, on_gpu_ = false;
+  bool recorded_ = false;  // graph: true
   int64_t sharing_ = 1, done_ = 0;
   std::unique_ptr<Settings> settings_;
   std::unique_ptr<SharedData> data_;

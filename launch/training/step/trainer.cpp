@@ -65,10 +65,11 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   fail_together(comm_, [&] {
     start_loader();
     make_task_scores();
-    if (settings_.train.watch.empty() || !current_device().has_bytes()) return;
-    try {
-      watch_ = std::make_unique<ValueWatch>(settings_.train.watch, settings_.train.watch_every, task_.module(), comm_,
-                                            mesh.replica().index == 0);
+    if (settings_.train.watch.empty()) return;
+    try {  // also where a plan has no values to watch: the patterns must match
+      auto watch = std::make_unique<ValueWatch>(settings_.train.watch, settings_.train.watch_every, task_.module(),
+                                                comm_, mesh.replica().index == 0);
+      if (current_device().has_bytes()) watch_ = std::move(watch);
     } catch (const Error& e) {
       throw e.with_message(str(settings_.config.place("train.watch"), ": ", e.what()));
     }

@@ -41,6 +41,8 @@ finds "no GPU" 67 '^error +device .*device: cuda' text.yaml device=cuda
 sed '/path:/d' images.yaml >large.yaml
 keys=(data.name=synthetic_images data.synthetic.height=2048 data.synthetic.width=2048 batch.global=8000 batch.micro=8000 device=cpu)
 finds "too little memory" 67 '^error +memory .* need .* TiB, and .* are free; activations take most' large.yaml "${keys[@]}"
+finds "a watch of no module" 78 "^error +model .*train.watch: .nothing. matches no module" text.yaml 'train.watch=[nothing]'
+finds "a recorded step on a CPU" 78 "^error +device .*graph: only a GPU.s work can be recorded" text.yaml graph=true
 finds "many ranks on a machine" 0 '^warning +device .*more threads than cores' text.yaml batch.global=512 batch.micro=1 --ranks 512
 finds "few of them on each machine" 0 '^ok +memory .*for the rank' text.yaml batch.global=512 batch.micro=1 --ranks 512 --per-machine 1
 
