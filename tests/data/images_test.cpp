@@ -450,7 +450,7 @@ TEST_F(ImagesTest, RefusesWhatCannotBeImported) {
   table("name,label\n");
   refuse({"t.csv:1", "'file'"}, by_table);
   table("file,label\ntop.png,\n");
-  refuse({"t.csv:2", "missing"}, by_table);
+  refuse({"t.csv:2", "the cell 'label' is empty"}, by_table);
   table("file,label\n../top.png,a\n");
   refuse({"t.csv:2", "within the folder"}, by_table);
   table("file,label\ntop.png,a\ntop.png,b\n");

@@ -259,8 +259,8 @@ TEST_F(MasksTest, ColoursAreClassesByAPalette) {
     refuse(parts, images);
   };
   refused("255 0 0\n0 0 255\n", {"masks/2.png: has the colour 9 9 9 at row 0, column 2", "'9 9 9 ignore'"});
-  refused("255 0\n", {"colours.txt:1: is not red, green and blue"});
-  refused("255 0 256\n", {"colours.txt:1: is not red, green and blue"});
+  refused("255 0\n", {"colours.txt:1: expected red, green and blue"});
+  refused("255 0 256\n", {"colours.txt:1: expected red, green and blue"});
   refused("1 1 1 a\n1 1 1 b\n", {"colours.txt:2: the colour 1 1 1 is there twice"});
   refused("1 1 1 a\n2 1 1 a\n", {"colours.txt:2: the class 'a' is there twice"});
   refused("1 1 1 ignore\n", {"holds no colour of a class"});

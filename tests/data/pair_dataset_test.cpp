@@ -149,7 +149,7 @@ TEST_F(PairDatasetTest, EarlierTurnsAreNoAnswers) {
   EXPECT_NE(answers.find("yes"), std::string::npos) << answers;
   EXPECT_NE(answers.find("no"), std::string::npos) << answers;
   o.context = 32;
-  expect_error(ExitCode::kConfig, {"of none of 1 pairs"}, [&] { open_datasets(o, 1); });
+  expect_error(ExitCode::kConfig, {"in none of 1 pairs"}, [&] { open_datasets(o, 1); });
 }
 
 TEST_F(PairDatasetTest, AnswersNeedNoPrompt) {

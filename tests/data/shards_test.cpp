@@ -143,14 +143,14 @@ TEST_F(ShardsTest, LabelsOfJsonAndNamesAsWebDatasetHasThem) {
   const DatasetReport report = inspect_dataset(dir_ / "json.h5");
   EXPECT_EQ(report.count, 2);
   EXPECT_EQ(report.class_names, (std::vector<std::string>{"9", "10"}));
-  expect_error(ExitCode::kBadData, {"json.tar: sample './b': has no label", "it has .png, .json, .seg.png", "--label"},
+  expect_error(ExitCode::kBadData, {"json.tar: sample './b': has no label", "among .png, .json, .seg.png", "--label"},
                [&] { import_shards({path}, dir_ / "no.h5"); });
 }
 
 TEST_F(ShardsTest, NameWhatASampleLacks) {
   const std::string image = fixture("rgb.png");
   const std::pair<std::string, std::string> png{"b.png", image}, cls{"b.cls", "1"};
-  refuse({"bad.tar: sample 'b': has no image", "it has .cls"}, tar_of({cls}));
+  refuse({"bad.tar: sample 'b': has no image", "among .cls"}, tar_of({cls}));
   refuse({"bad.tar: sample 'b': has no label"}, tar_of({{"a.png", image}, {"a.cls", "0"}, png}));
   refuse({"bad.tar: sample 'b': has two images, .png and .jpg"}, tar_of({png, {"b.jpg", image}, cls}));
   refuse({"bad.tar: sample 'b' has two members .cls"}, tar_of({png, cls, cls}));

@@ -557,7 +557,7 @@ TEST_F(TableTest, AFileOfBeforeThatHasLostBitsSaysSo) {
   file.close();
   const std::string said = warnings([&] { samples(); });
   EXPECT_NE(said.find("out.h5: feature 0 has a mean of 1.7e+12 and is stored in 32 bits"), said.npos) << said;
-  EXPECT_NE(said.find("import it again"), said.npos) << said;
+  EXPECT_NE(said.find("import the data again"), said.npos) << said;
   // Nanoseconds, 7 apart, are more than 64 bits of a floating-point number tell apart.
   std::string text = "t,y\n";
   for (int i = 0; i < 50; ++i) text += str(1700000000000000000 + 7 * i, ",", i % 2, "\n");

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
+
 #include <algorithm>
 #include <filesystem>
 #include <random>
@@ -288,7 +290,7 @@ TEST_F(WordPieceRecords, AreHiddenByTheirOwnMask) {
     for (int64_t i = 0; i < data->size(); ++i) {
       Ids ids(16), targets(16), documents(16), positions(16);
       void* const sample[] = {ids.data(), targets.data(), documents.data(), positions.data()};
-      data->read(0, i, {data->spec().tensors, sample});
+      data->read(0, i, {data->spec().tensors, std::span(sample).first(data->spec().tensors.size())});
       for (size_t k = 0; k < 16; ++k) {
         EXPECT_LT(ids[k], 600);
         EXPECT_TRUE(targets[k] == kIgnoreIndex || targets[k] > 4) << "special token " << targets[k] << " is hidden";

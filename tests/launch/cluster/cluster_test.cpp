@@ -61,7 +61,7 @@ TEST(Hosts, MayHaveUsersRangesAndAddresses) {
   EXPECT_EQ(hosts_text(parse_hosts("me@[fd00::2]:8")), "me@[fd00::2]:8");
   EXPECT_EQ(parse_hosts("me@[fd00::2]:8")[0].target(), "me@fd00::2");
   EXPECT_EQ(mpi_name({"fd00::2", 1}), "v6-fd00xx2");
-  for (const char* bad : {"n[1-4", "n[4-1]", "n[1-4]x", "@a", "me@", "me@-x", "[fd00::2", "[a]:2", "a:b:c", "[]"})
+  for (const char* bad : {"n[1-4", "n[4-1]", "n[1-4]x[", "@a", "me@", "me@-x", "[fd00::2", "[a]:2", "a:b:c", "[]"})
     EXPECT_NE(error_of(ExitCode::kUsage, [&] { parse_hosts(bad); }).find("--hosts"), std::string::npos) << bad;
   MpirunOptions o;
   o.own = "/bin/lockstep";

@@ -159,7 +159,7 @@ succeeds "import of llama3" import llama --tokenizer llama.json --template llama
 succeeds "import of llama3 with another pattern" import joined --tokenizer "$tokenizer" --template llama3
 succeeds "tune with another pattern" tune joined train.steps=0
 succeeds "a prompt with another pattern" ask joined --prompt "What?" --template llama3
-expect "a pattern that joins line ends in another way before an answer: a warning" grep -q '^warning: the tokenizer joins what' err
+expect "a pattern that joins line ends in another way before an answer: a warning" grep -q '^warning: the tokenizer merges the end of the template' err
 succeeds "import of plain" import plain --tokenizer "$tokenizer" --template plain
 succeeds "import of bytes" import bytes
 succeeds "import of plain bytes" import plain_bytes --template plain

@@ -142,7 +142,7 @@ refuses "a bad key" 78 'override 1 \(modle.name=gpt\)' launch -n 2 -- train text
 refuses "a bad hostfile" 66 'the hostfile nowhere cannot be read' launch --hostfile nowhere -- train text.yaml
 refuses "a device as the hostfile" 65 'the hostfile /dev/zero cannot be read: /dev/zero: is not a file' timeout 60 "$binary" launch --hostfile /dev/zero -- train text.yaml
 refuses "hosts twice" 64 'launch: --hosts and --hostfile' launch --hosts a --hostfile b -- train text.yaml
-refuses "too many ranks" 64 'launch: 3 ranks, but localhost:2 take 2' launch -n 3 --hosts localhost:2 -- train text.yaml
+refuses "too many ranks" 64 'launch: 3 ranks, but localhost:2 have 2 slots' launch -n 3 --hosts localhost:2 -- train text.yaml
 refuses "no mpirun" 66 'cannot run nowhere' "$binary" launch --mpirun nowhere -- train text.yaml
 refuses "restarts of what cannot" 64 '--restarts: only training' launch -n 2 --restarts 1 -- eval launched
 run mpi 1 "$binary" launch -n 2 -- train text.yaml

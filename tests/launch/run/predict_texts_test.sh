@@ -71,7 +71,7 @@ refuses "a field of the output's name" 64 "the input has a field 'values', which
 succeeds "a field of a column's name" lockstep predict run values.jsonl --layer blocks.1 -o values.csv
 refuses "a layer pooled otherwise" 64 "--pool max: must be mean, first or last" lockstep predict run lines.txt --layer blocks.1 --pool max
 refuses "a part of a block that is not there" 64 "--layer blocks.1.attention: the model has no such module; there are blocks.1.ln1, " lockstep predict run lines.txt --layer blocks.1.attention
-refuses "one long text" 65 "text.h5: is one long text without records" lockstep predict run text.h5 -o no.csv
+refuses "one long text" 65 "text.h5: is one text without records" lockstep predict run text.h5 -o no.csv
 printf 'the cat\n\nsat\n' >gap.txt
 refuses "an empty line" 65 "gap.txt:2: is empty" lockstep predict run gap.txt -o no.csv
 printf 'the cat\nzebra Q\n' >other.txt

@@ -104,7 +104,7 @@ wait "$pid" 2>/dev/null || true
 LOCKSTEP_ATTEMPT=2 "$binary" sweep text.yaml "${slow[@]}" --dir slow --jobs 2 >out 2>err &
 pid=$!
 await "killed while a point works: its process is named" \
-  grep -qE '^point 000 \(seed=1\): process [0-9]+ on .* still works in slow/000; it is waited for' err
+  grep -qE '^point 000 \(seed=1\): process [0-9]+ on .* still works in slow/000; waiting for it to end' err
 kill -CONT "$point"
 ended
 same "killed while a point works, and started again: exit 0" 0 "$code"
