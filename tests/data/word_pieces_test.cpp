@@ -4,12 +4,11 @@
 
 #include <gtest/gtest.h>
 
-#include <span>
-
 #include <algorithm>
 #include <filesystem>
 #include <random>
 #include <set>
+#include <span>
 
 #include "core/base/error.h"
 #include "data/import/import.h"
