@@ -16,6 +16,7 @@
 #include "core/base/caught.h"
 #include "core/base/flight_recorder.h"
 #include "core/base/log.h"
+#include "core/base/text_table.h"
 #include "launch/cluster/agent.h"
 #include "launch/cluster/stack_dump.h"
 #include "launch/commands/commands.h"
@@ -37,14 +38,7 @@ std::string help_line(const std::string& name, const std::string& form, const st
   std::istringstream words(form);
   while (words >> word && word[0] != '[' && word != "|" && out.size() + 1 + word.size() + 2 <= kText) out += " " + word;
   out.resize(std::max(out.size() + 2, kText), ' ');
-  size_t column = out.size();
-  for (std::istringstream text(what); text >> word; ++column) {
-    if (column > kText && column + word.size() > kColumns) out += "\n" + std::string(column = kText, ' ');
-    out += word + " ";
-    column += word.size();
-  }
-  out.back() = '\n';
-  return out;
+  return wrapped(what, kColumns, out, std::string(kText, ' '));
 }
 
 std::string help() {

@@ -58,4 +58,26 @@ std::string short_number(double value) {
   return fixed(value, digits) + kSuffixes[i];
 }
 
+size_t columns(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+std::string wrapped(std::string_view text, size_t width, std::string_view first, std::string_view indent) {
+  std::string out, line(first);
+  bool begins = true;
+  for (size_t at = 0, end; at < text.size(); at = end + 1) {
+    end = std::min(text.find(' ', at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    if (!begins && columns(line) + 1 + columns(word) > width) {
+      out += line + "\n";
+      line = indent;
+      begins = true;
+    }
+    if (!begins) line += ' ';
+    line += word;
+    begins = false;
+  }
+  return out + line + "\n";
+}
+
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -9,6 +10,12 @@ namespace lockstep {
 // `rows`: the heading, then the data rows, all with the same number of cells. The first column is left-aligned, the
 // others are right-aligned.
 std::string text_table(const std::vector<std::vector<std::string>>& rows);
+
+// The number of terminal columns: one per UTF-8 sequence.
+size_t columns(std::string_view text);
+// The words of a text in lines of at most `width` columns, but for a word that is longer, each with its line end; the
+// first line begins with `first`, the others with `indent`.
+std::string wrapped(std::string_view text, size_t width, std::string_view first, std::string_view indent);
 
 // A cell of a CSV file (RFC 4180): in quotes where the text needs them.
 std::string csv_cell(const std::string& text);

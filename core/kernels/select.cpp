@@ -165,11 +165,12 @@ IsaLevel isa_level() {
   static const IsaLevel chosen = [] {
     const char* wish = std::getenv("LOCKSTEP_ISA");
     if (!wish || !*wish) return best_isa_level();
-    for (IsaLevel level : kIsaLevels)
-      if (has_isa_level(level) && table_of(level).isa == std::string(wish)) return level;
-    for (IsaLevel level : kIsaLevels)
-      require(table_of(level).isa != std::string(wish), ExitCode::kConfig, "LOCKSTEP_ISA=", wish,
+    for (IsaLevel level : kIsaLevels) {
+      if (table_of(level).isa != std::string(wish)) continue;
+      require(has_isa_level(level), ExitCode::kConfig, "LOCKSTEP_ISA=", wish,
               ": this CPU does not support it; choose a lower level, or unset LOCKSTEP_ISA");
+      return level;
+    }
     throw Error(ExitCode::kConfig, str("LOCKSTEP_ISA=", wish, ": must be generic, avx2, avx512, avx512_bf16 or amx"));
   }();
   return chosen;

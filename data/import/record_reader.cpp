@@ -19,7 +19,7 @@ bool begins_with_bracket(std::string_view text) {
   return at != text.npos && text[at] == '[';
 }
 
-// The code unit of an escape "\\uXXXX" at the beginning; nothing for other text.
+// The UTF-16 code unit of an escape such as "\ud83d" at the beginning; nothing for other text.
 std::optional<unsigned> escaped_unit(std::string_view text) {
   unsigned unit = 0;
   if (!text.starts_with("\\u") || text.size() < 6) return std::nullopt;

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "core/base/error.h"
+#include "core/base/text_table.h"
 #include "launch/config/did_you_mean.h"
 #include "launch/config/other_names.h"
 #include "launch/terminal/output.h"
@@ -43,24 +44,18 @@ std::string usages_of(const std::vector<Command>& forms) {
 
 constexpr size_t kColumns = 80;
 
-// The words of a text in lines of at most kColumns, those after the first indented. A line of the text that is shorter
-// than kFull ends there; a longer one goes on in the next.
-std::string wrapped(const std::string& text, size_t indent) {
+// A text in lines of at most kColumns, those after the first of a paragraph indented. A line of the text that is
+// shorter than kFull ends a paragraph; a longer one goes on in the next.
+std::string in_columns(const std::string& text, size_t indent) {
   constexpr size_t kFull = 70;
-  std::string out, line;
-  const auto end_line = [&] { out += line + "\n", line.clear(); };
+  std::string out, paragraph;
   std::istringstream lines(text);
-  for (std::string given; std::getline(lines, given);) {
-    std::istringstream words(given);
-    for (std::string word; words >> word;) {
-      if (!line.empty() && line.size() + 1 + word.size() > kColumns) end_line();
-      line += line.empty() ? std::string(out.empty() ? 0 : indent, ' ') + word : " " + word;
-    }
-    if (given.size() < kFull && !line.empty()) end_line();
-    if (given.empty()) out += "\n";
+  for (std::string line; std::getline(lines, line);) {
+    paragraph += (paragraph.empty() ? "" : " ") + line;
+    if (line.size() >= kFull && lines.peek() != EOF) continue;
+    out += wrapped(paragraph, kColumns, "", std::string(indent, ' '));
+    paragraph.clear();
   }
-  if (!line.empty()) end_line();
-  out.pop_back();
   return out;
 }
 
@@ -89,8 +84,8 @@ po::options_description program_options_of(const Command& command) {
 
 std::string help_of(const Command& command) {
   std::ostringstream text;
-  text << wrapped("usage: lockstep " + command.usage, 7) << "\n\n"
-       << wrapped(command.help, 0) << "\n\n"
+  text << in_columns("usage: lockstep " + command.usage, 7) << "\n"
+       << in_columns(command.help, 0) << "\n"
        << program_options_of(command);
   return text.str();
 }

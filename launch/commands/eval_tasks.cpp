@@ -23,7 +23,6 @@
 #include "launch/training/evaluation/task_scores.h"
 #include "launch/training/step/placed_task.h"
 #include "launch/training/weights/build_model.h"
-#include "launch/training/weights/load_model.h"
 #include "launch/world/fail_together.h"
 #include "launch/world/world.h"
 
@@ -288,11 +287,7 @@ class TaskEvaluation {
     std::vector<JsonObject> mine;
     const auto ranks = static_cast<size_t>(comm.size()), rank = static_cast<size_t>(comm.rank());
     fail_together(comm, [&] {
-      if (!model) {
-        model = origin_.checkpoint ? load_model(*origin_.settings, *origin_.checkpoint, arguments_.has("ema"))
-                                   : load_pretrained(*origin_.settings, origin_.task);
-        compute_in(*model, origin_.settings->parallel.compute);
-      }
+      if (!model) model = load_model_of(origin_, origin_.settings->parallel.compute, arguments_.has("ema"));
       std::vector<Prompt> prompts;
       for (size_t d = rank; d < lines.size(); d += ranks) try {
           prompts.push_back({{}, tokens.prompt(t.questions[begin + d].context, t.task.new_tokens)});

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/base/text_table.h"
 #include "core/base/trace.h"
 #include "core/io/json.h"
 #include "launch/config/config.h"
@@ -11,31 +12,6 @@
 
 namespace lockstep {
 namespace {
-
-// The number of terminal columns: one per UTF-8 sequence.
-size_t columns(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
-// Its words in lines of at most `width` columns, but for a word that is longer; the first begins with `first`, the
-// others with `indent`.
-std::string wrapped(std::string_view text, size_t width, std::string_view first, std::string_view indent) {
-  std::string out, line(first);
-  bool begins = true;
-  for (size_t at = 0, end; at < text.size(); at = end + 1) {
-    end = std::min(text.find(' ', at), text.size());
-    const std::string_view word = text.substr(at, end - at);
-    if (!begins && columns(line) + 1 + columns(word) > width) {
-      out += line + "\n";
-      line = indent;
-      begins = true;
-    }
-    if (!begins) line += ' ';
-    line += word;
-    begins = false;
-  }
-  return out + line + "\n";
-}
 
 std::string meaning_of(const ConfigKey& k) {
   return str(k.doc, k.doc.empty() || k.condition.empty() ? "" : "; ", k.condition);

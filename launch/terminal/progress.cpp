@@ -31,9 +31,6 @@ double steady_seconds() {
 }
 
 bool is_tail(char c) { return (c & 0xC0) == 0x80; }
-int columns(std::string_view text) {
-  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) { return !is_tail(c); }));
-}
 std::string cut(std::string_view text, int width) {
   size_t at = 0;
   for (int n = 0; at < text.size(); ++at)
@@ -107,7 +104,7 @@ std::string live_line(const ProgressView& v, int width) {
   tail += str("  ", short_time(v.elapsed));
   if (v.remaining >= 0) tail += str(" left ", short_time(v.remaining));
   constexpr int kSmallest = 8, kLargest = 30;
-  int room = width - columns(head) - columns(tail) - 3;  // a space and two brackets
+  int room = width - static_cast<int>(columns(head) + columns(tail)) - 3;  // a space and two brackets
   if (v.total > 0 && room >= kSmallest) {
     int cells = std::min(room, kLargest);
     double share = std::clamp(static_cast<double>(v.done) / static_cast<double>(v.total), 0.0, 1.0);
