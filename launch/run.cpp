@@ -42,7 +42,7 @@ std::string help_line(const std::string& name, const std::string& form, const st
 }
 
 std::string help() {
-  std::string out = "lockstep: distributed data-parallel training, the same bits at every number of ranks\n\n";
+  std::string out = "lockstep: data-parallel training, the same bits at every number of ranks\n\n";
   for (const CommandEntry& c : commands())
     for (const auto& [form, what] : c.help) out += help_line(c.name, form, what);
   return out +

@@ -155,7 +155,7 @@ Arguments parse_arguments(const std::vector<Command>& forms, const std::vector<s
   const std::string command = forms[0].name.substr(0, forms[0].name.find(' '));
   if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
     std::string text = usages_of(forms);
-    for (const Command& c : forms) text += str("\n", c.form(), ":\n", c.help, "\n");
+    for (const Command& c : forms) text += str("\n", c.form(), ":\n", in_columns(c.help, 0));
     print_out(str(text, "\n`lockstep ", command, " ", forms[0].form(), " --help` lists the options of ",
                   forms[0].form(), "; so do the others.\n"));
     Arguments out;
