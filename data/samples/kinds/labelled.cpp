@@ -5,13 +5,17 @@
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
+#include "core/base/text_table.h"
 #include "data/samples/report_parts.h"
+#include "data/samples/schema.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kMostRowsCompared = 1 << 24;  // so that their hashes and indices take 256 MiB at most
 constexpr size_t kRepeatsTold = 5;
+constexpr size_t kColumnsPrinted = 40, kCategoriesPrinted = 10, kStatisticsPrinted = 16;
+constexpr int kDigitsPrinted = 6;
 
 // The target of a file of this kind: the last that is there, labels where there is none.
 TargetKind target_in(const Hdf5File& file, bool has_pixels) {
@@ -174,11 +178,70 @@ void LabelledKind::inspect(const DatasetFile& file, DatasetReport& report, const
   target.inspect(file, report);
 }
 
+namespace {
+
+std::string statistics_text(const DatasetReport& r) {
+  const auto printed = [](std::vector<double> values) {
+    values.resize(std::min(values.size(), kStatisticsPrinted + 1));  // joined() prints "..." for the last
+    for (double& v : values) v = significant(v, kDigitsPrinted);
+    return joined(values, kStatisticsPrinted);
+  };
+  return str("mean: ", printed(r.mean), "\nstd: ", printed(r.stddev), "\n");
+}
+
+// "Bonn, Kiel, Ulm and 4 more"
+std::string categories_text(const std::vector<std::string>& values) {
+  std::string out;
+  for (size_t i = 0; i < values.size() && i < kCategoriesPrinted; ++i) {
+    out += (i ? ", " : "") + escaped(values[i], Lines::kEscape);
+  }
+  return values.size() > kCategoriesPrinted ? str(out, " and ", values.size() - kCategoriesPrinted, " more") : out;
+}
+
+// One line per column: name, type, mean and standard deviation or categories, missing cells. Empty where the columns do
+// not describe the features, as in a file that another program wrote.
+std::string columns_text(const DatasetReport& r) {
+  std::vector<TableColumn> columns;
+  try {
+    columns = parse_columns(r.columns, "");
+  } catch (const Error&) {
+    return {};
+  }
+  int64_t features = 0;
+  for (const TableColumn& c : columns) features += c.features();
+  if (features != static_cast<int64_t>(r.mean.size()) || r.mean.size() != r.stddev.size()) return {};
+  size_t widest = 0, feature = 0;
+  for (size_t i = 0; i < columns.size() && i < kColumnsPrinted; ++i) {
+    widest = std::max(widest, lockstep::columns(escaped(columns[i].name, Lines::kEscape)));
+  }
+  std::string out = "columns:\n";
+  for (size_t i = 0; i < columns.size() && i < kColumnsPrinted; ++i) {
+    const TableColumn& c = columns[i];
+    const std::string name = escaped(c.name, Lines::kEscape);
+    out += str("  ", name, std::string(widest - lockstep::columns(name) + 2, ' '));
+    switch (c.type) {
+      case TableColumn::Type::kTarget: out += "target"; break;
+      case TableColumn::Type::kCategory: out += "category  " + categories_text(c.values); break;
+      case TableColumn::Type::kNumber:
+        out += str(c.date ? "date      mean " : "number    mean ", significant(r.mean[feature], kDigitsPrinted),
+                   ", std ", significant(r.stddev[feature], kDigitsPrinted), c.date ? " days" : "");
+        break;
+    }
+    out += c.missing > 0 ? str(", ", c.missing, " missing\n") : "\n";
+    feature += static_cast<size_t>(c.features());
+  }
+  if (columns.size() <= kColumnsPrinted) return out;
+  return str(out, "  and ", columns.size() - kColumnsPrinted, " more: lockstep data inspect --json lists all\n");
+}
+
+}  // namespace
+
 std::string LabelledKind::text(const DatasetReport& r) const {
   std::string out = str("kind: ", words().name, "\n", words().samples, ": ", r.count, "\n", shape_text(r), "\n",
-                        sample_target(r.target).text(r, words().samples), "\nmean: ", joined(r.mean, 16),
-                        "\nstd: ", joined(r.stddev, 16), "\n");
-  if (!r.columns.empty()) out += str("columns: ", escaped(r.columns, Lines::kEscape), "\n");
+                        sample_target(r.target).text(r, words().samples), "\n");
+  const std::string columns = r.columns.empty() ? std::string() : columns_text(r);
+  out += columns.empty() ? statistics_text(r) : columns;
+  if (columns.empty() && !r.columns.empty()) out += str("columns: ", escaped(r.columns, Lines::kEscape), "\n");
   return out + duplicates_text(r) + "\n";
 }
 

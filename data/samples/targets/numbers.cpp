@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/base/text_table.h"
 #include "data/samples/channel_sums.h"
 #include "data/samples/dataset_file.h"
 #include "data/samples/header_parts.h"
@@ -112,7 +113,9 @@ class NumberTarget final : public SampleTarget {
     return double{file.numbers[static_cast<size_t>(row)]};
   }
   std::string text(const DatasetReport& r, const std::string&) const override {
-    return str("targets: ", r.target_least, " to ", r.target_most, ", mean ", r.target_mean, ", std ", r.target_std);
+    const auto printed = [](double value) { return significant(value, 6); };
+    return str("targets: ", printed(r.target_least), " to ", printed(r.target_most), ", mean ", printed(r.target_mean),
+               ", std ", printed(r.target_std));
   }
   JsonObject range(const DatasetReport& r) const override {
     return {{"target_least", r.target_least},

@@ -95,7 +95,14 @@ refuses "another beginning" 65 '.*was trained on other data' lockstep train imag
 # Forms of tables, by their options.
 printf 'c;x;y\na;1,5;0\nb;2;1\n' >commas.csv
 succeeds "semicolons and decimal commas" lockstep data import csv commas.csv commas.h5 --label y --decimal-comma
-expect "two columns" grep -q 'columns: .*"name":"c","type":"category".*"name":"x","type":"number"' out
+expect "two columns" grep -qx '  c  category  a, b' out
+expect "with the statistics of numbers" grep -qx '  x  number    mean 1.75, std 0.25' out
+printf 'k,y\n' >many.csv
+for i in {1..12}; do printf 'c%02d,%d\n' "$i" $((i % 2)); done >>many.csv
+succeeds "a column of twelve categories" lockstep data import csv many.csv many.h5 --label y
+expect "ten are printed" grep -qx '  k  category  c01, c02, c03, c04, c05, c06, c07, c08, c09, c10 and 2 more' out
+succeeds "as JSON" lockstep data inspect many.h5 --json
+expect "all are there" grep -q '"values":\["c01".*"c12"\]' out
 refuses "a decimal comma that is not meant" 65 "commas.csv:2: column 'x' holds '1,5': --decimal-comma" lockstep data import csv commas.csv none.h5 --label y
 printf 'c|x|y\nz|1|0\nb|2|1\n' >bars.csv
 refuses "an unseen category" 65 "bars.csv:2: column 'c' holds 'z'.*--unknown missing" lockstep data import csv bars.csv none.h5 --label y --delimiter '|' --like commas.h5
