@@ -36,6 +36,7 @@ const TaskSpec& require_text(const TaskSpec& task) {
 DecoderOptions resolved(DecoderOptions o, int64_t context, const TokenTransformer* cached) {
   require(o.places > 0, ExitCode::kUsage, "Decoder: places ", o.places, ": must be 1 or more");
   require(o.place_tokens >= 0, ExitCode::kUsage, "Decoder: place_tokens ", o.place_tokens, ": must be 0 or more");
+  require(o.prompt_chunk >= 0, ExitCode::kUsage, "Decoder: prompt_chunk ", o.prompt_chunk, ": must be 0 or more");
   o.place_tokens = o.place_tokens == 0 ? context : std::min(o.place_tokens, context);
   if (cached) o.place_tokens = std::min(o.place_tokens, cached->cached_tokens());
   return o;
@@ -81,7 +82,13 @@ void Decoder::require_admissible(const DecodeRequest& r) const {
   for (const int32_t token : r.prompt)
     require(token >= 0 && token < classes_, ExitCode::kUsage, "Decoder: the prompt has the token ", token,
             "; the model's are 0 to ", classes_ - 1);
-  require(r.tokens > 0, ExitCode::kUsage, "Decoder: tokens ", r.tokens, ": must be 1 or more");
+  require(r.tokens > 0 || (r.tokens == 0 && r.prompt_log_probs), ExitCode::kUsage, "Decoder: tokens ", r.tokens,
+          ": must be 1 or more, or 0 with prompt_log_probs");
+  require(!r.log_probs || *r.log_probs >= 0, ExitCode::kUsage, "Decoder: log_probs ", r.log_probs.value_or(0),
+          ": must be 0 or more");
+  require(!r.prompt_log_probs || (r.log_probs && size <= context_), ExitCode::kUsage,
+          "Decoder: prompt_log_probs needs log_probs and a prompt of at most ", context_,
+          " tokens, the model's context; this one has ", size);
   for (const auto& stop : r.stops) require(!stop.empty(), ExitCode::kUsage, "Decoder: one of stops has no tokens");
   require_valid(r.sampling);
 }
@@ -93,7 +100,7 @@ int64_t Decoder::admit(DecodeRequest request) {
   sequences_.push_back({.id = next_id_, .request = std::move(request), .text = {}});
   Sequence& s = sequences_.back();
   s.text = s.request.prompt;
-  if (transformer_ && s.size() <= place_tokens()) {
+  if (transformer_ && s.request.tokens > 0 && s.size() <= place_tokens()) {
     s.row = static_cast<int64_t>(rows_.size());
     rows_.push_back(&s);
     cache_.truncate(s.row, 0);
@@ -108,10 +115,16 @@ std::vector<Decoded> Decoder::step() {
   for (const Sequence* s : rows_) cache_.truncate(s->row, std::min(cache_.length(s->row), s->size() - 1));
   for (int64_t first = 0, end = 0; first < static_cast<int64_t>(rows_.size()); first = end)
     pass_over_rows(first, end = end_of_pass(first));
-  for (Sequence& s : sequences_)
-    if (s.row == kNoRow) pass_over_text(s);
+  for (Sequence& s : sequences_) {
+    if (s.added() == 0 && s.request.prompt_log_probs && s.prompt.empty()) score_prompt(s);
+    if (s.row == kNoRow && s.request.tokens > 0) pass_over_text(s);
+  }
   std::vector<Decoded> out = std::exchange(cancelled_, {});
   for (auto s = sequences_.begin(); s != sequences_.end();) {
+    if (!std::exchange(s->chosen, false) && s->request.tokens > 0) {
+      ++s;
+      continue;
+    }
     out.push_back(append_next(*s));
     if (out.back().finish == Finish::kNone) {
       ++s;
@@ -146,12 +159,18 @@ void Decoder::leave_row(Sequence& s) {
   s.row = kNoRow;
 }
 
+// How many tokens of a row the next pass reads.
+int64_t Decoder::pending(int64_t row) const {
+  const int64_t unread = rows_[static_cast<size_t>(row)]->size() - cache_.length(row);
+  return options_.prompt_chunk > 0 ? std::min(unread, options_.prompt_chunk) : unread;
+}
+
 // The rows of one pass are those from `first` to before the returned one: a row joins where that costs less than a pass
 // of its own.
 int64_t Decoder::end_of_pass(int64_t first) const {
   int64_t longest = 0, padded = 0, end = first;
   for (; end < static_cast<int64_t>(rows_.size()); ++end) {
-    const int64_t count = rows_[static_cast<size_t>(end)]->size() - cache_.length(end);
+    const int64_t count = pending(end);
     longest = std::max(longest, count);
     const int64_t joined = longest * (end - first + 1);
     if (end > first && (joined > padded + count + kPassCost || joined > kMostPassTokens)) break;
@@ -166,20 +185,24 @@ void Decoder::pass_over_rows(int64_t first, int64_t end) {
   int64_t time = 0;
   std::vector<int64_t> counts;
   for (int64_t row = first; row < end; ++row) {
-    counts.push_back(rows_[static_cast<size_t>(row)]->size() - cache_.length(row));
+    counts.push_back(pending(row));
     time = std::max(time, counts.back());
   }
   std::vector<int32_t> tokens(static_cast<size_t>((end - first) * time));
   for (int64_t row = first; row < end; ++row) {
     const std::vector<int32_t>& text = rows_[static_cast<size_t>(row)]->text;
-    std::copy(text.end() - counts[static_cast<size_t>(row - first)], text.end(), tokens.begin() + (row - first) * time);
+    std::copy_n(text.begin() + cache_.length(row), counts[static_cast<size_t>(row - first)],
+                tokens.begin() + (row - first) * time);
   }
   Tensor logits;
   {
     const CachedPass pass(cache_, counts, first);
     logits = on_host((*transformer_)(on_device(tokens, {end - first, time}), pass.scope()));
   }
-  for (int64_t row = first; row < end; ++row) choose(*rows_[static_cast<size_t>(row)], logits, row - first);
+  for (int64_t row = first; row < end; ++row) {
+    Sequence& s = *rows_[static_cast<size_t>(row)];
+    if (cache_.length(row) == s.size()) choose(s, logits, row - first);
+  }
 }
 
 // Computes all tokens that the model sees.
@@ -189,19 +212,40 @@ void Decoder::pass_over_text(Sequence& s) {
   choose(s, on_host(logits.slice(1, used - 1, used)), 0);
 }
 
+// Computes the log-probabilities of the prompt's tokens, in one pass without the cache.
+void Decoder::score_prompt(Sequence& s) {
+  trace_mark();
+  const std::vector<int32_t>& prompt = s.request.prompt;
+  if (prompt.size() < 2) return;
+  const auto inputs = static_cast<int64_t>(prompt.size()) - 1;
+  const Tensor logits = on_host(model_(on_device({prompt.begin(), prompt.end() - 1}, {1, inputs})));
+  const int64_t width = logits.dim(-1);
+  std::vector<LogProbs> out;
+  for (int64_t t = 0; t < inputs; ++t) {
+    out.push_back(log_probs_of({logits.values<float>() + t * width, static_cast<size_t>(width)}, classes_,
+                               prompt[static_cast<size_t>(t) + 1], *s.request.log_probs));
+  }
+  s.prompt = std::move(out);
+}
+
 // logits: fp32 [rows, 1, N], N at least the vocabulary.
 void Decoder::choose(Sequence& s, const Tensor& logits, int64_t row) const {
   trace_mark();
   const int64_t width = logits.dim(-1);
   check(width >= classes_, "Decoder: the model returned logits ", logits, " for a vocabulary of ", classes_);
-  const std::span<const float> all(logits.values<float>() + row * width, static_cast<size_t>(classes_));
-  s.next = choose_token(all, s.text, s.request.sampling, s.added());
+  const std::span<const float> all(logits.values<float>() + row * width, static_cast<size_t>(width));
+  s.next = choose_token(all.first(static_cast<size_t>(classes_)), s.text, s.request.sampling, s.added());
+  if (s.request.log_probs) s.log_probs = log_probs_of(all, classes_, s.next, *s.request.log_probs);
+  s.chosen = true;
 }
 
 Decoded Decoder::append_next(Sequence& s) {
   trace_mark();
   const DecodeRequest& r = s.request;
-  if (std::find(r.ends.begin(), r.ends.end(), s.next) != r.ends.end()) return {s.id, std::nullopt, Finish::kEnd};
+  std::vector<LogProbs> prompt = std::exchange(s.prompt, {});
+  if (r.tokens == 0) return {s.id, std::nullopt, Finish::kLength, std::nullopt, std::move(prompt)};
+  if (std::find(r.ends.begin(), r.ends.end(), s.next) != r.ends.end())
+    return {s.id, std::nullopt, Finish::kEnd, std::nullopt, std::move(prompt)};
   s.text.push_back(s.next);
   const std::span<const int32_t> added = std::span(s.text).last(static_cast<size_t>(s.added()));
   Finish finish = Finish::kNone;
@@ -209,7 +253,7 @@ Decoded Decoder::append_next(Sequence& s) {
     finish = Finish::kStop;
   else if (s.added() == r.tokens || (!r.slides && s.size() > place_tokens())) finish = Finish::kLength;
   else if (s.size() > place_tokens()) leave_row(s);
-  return {s.id, s.next, finish};
+  return {s.id, s.next, finish, std::exchange(s.log_probs, std::nullopt), std::move(prompt)};
 }
 
 void compute_in(Model& model, DType type) {

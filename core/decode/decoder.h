@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "core/decode/log_probs.h"
 #include "core/decode/sampling.h"
 #include "core/models/token_transformer.h"
 #include "core/nn/key_value_cache.h"
@@ -25,17 +26,24 @@ struct DecoderOptions {
   // more than TokenTransformer::cached_tokens(): a longer text goes on without the cache.
   int64_t place_tokens = 0;
   bool cache = true;  // keep keys and values of earlier tokens: the same tokens, sooner
+  // With the cache: a step reads at most so many tokens of a text, so that a long prompt takes several steps and the
+  // other texts wait less; 0: a prompt is read whole.
+  int64_t prompt_chunk = 0;
 };
 
 struct DecodeRequest {
   std::vector<int32_t> prompt;
-  int64_t tokens = 200;  // to add at most
+  int64_t tokens = 200;  // to add at most; with prompt_log_probs also 0
   Sampling sampling = {};
   std::vector<int32_t> ends = {};                // the text ends before one of these tokens
   std::vector<std::vector<int32_t>> stops = {};  // and behind new tokens that end in one of these sequences
   // Whether the text outgrows its place: it then goes on without the cache, from its last tokens, as many as the
   // model's context has. If not, it ends where its place is full.
   bool slides = false;
+  // Log-probabilities of each new token and of so many of the likeliest tokens, from the model's logits as they are:
+  // before temperature, penalty and the like. None: they are not computed.
+  std::optional<int64_t> log_probs = {};
+  bool prompt_log_probs = false;  // with log_probs: also of the prompt's tokens but the first
 };
 
 // Why a text ended.
@@ -53,6 +61,9 @@ struct Decoded {
   int64_t id;
   std::optional<int32_t> token;  // the new one; none where the text was cancelled, or ended before one of `ends`
   Finish finish = Finish::kNone;
+  std::optional<LogProbs> log_probs = {};  // of `token`, where the request asks for them
+  // Of the prompt's tokens from the second on, in the first of this text, where the request asks for them.
+  std::vector<LogProbs> prompt = {};
 };
 
 class Decoder {
@@ -67,11 +78,12 @@ class Decoder {
 
   // Takes in a text, whose tokens come with the following steps. Returns its id: 0, 1, 2, ... Throws kUsage, and takes
   // in nothing, where every place is taken, the prompt is empty, holds a token that the model has not, or, unless it
-  // slides, is longer than a place; and for limits and sampling out of range.
+  // slides, is longer than a place; where it is longer than the model's context and has prompt_log_probs; and for
+  // limits and sampling out of range.
   int64_t admit(DecodeRequest request);
-  // One more token of every text; a prompt that is new is read whole. Those that were cancelled since the last step
-  // come first, then the others in the order of their admission. A text that ends leaves its place. Where this throws,
-  // no text has changed, and the next call tries again.
+  // One more token of every text whose prompt has been read: a new prompt is read whole, or prompt_chunk tokens of it.
+  // Those that were cancelled since the last step come first, then the others in the order of their admission. A text
+  // that ends leaves its place. Where this throws, no text has changed, and the next call tries again.
   std::vector<Decoded> step();
   // Ends a text: its place is free at once, and the next step() says so. False where no such text is going on.
   bool cancel(int64_t id);
@@ -85,9 +97,12 @@ class Decoder {
   struct Sequence {
     int64_t id;
     DecodeRequest request;
-    std::vector<int32_t> text;  // prompt and new tokens
-    int64_t row = kNoRow;       // of the cache; without one each token takes a pass over the text
-    int32_t next = 0;           // chosen in this step
+    std::vector<int32_t> text;               // prompt and new tokens
+    int64_t row = kNoRow;                    // of the cache; without one each token takes a pass over the text
+    int32_t next = 0;                        // chosen in this step
+    bool chosen = false;                     // whether there is one: not while the prompt is being read in chunks
+    std::optional<LogProbs> log_probs = {};  // of `next`
+    std::vector<LogProbs> prompt = {};       // until they are returned
 
     int64_t size() const { return static_cast<int64_t>(text.size()); }
     int64_t added() const { return size() - static_cast<int64_t>(request.prompt.size()); }
@@ -95,9 +110,11 @@ class Decoder {
 
   void require_admissible(const DecodeRequest& request) const;
   void leave_row(Sequence& sequence);
+  int64_t pending(int64_t row) const;
   int64_t end_of_pass(int64_t first) const;
   void pass_over_rows(int64_t first, int64_t end);
   void pass_over_text(Sequence& sequence);
+  void score_prompt(Sequence& sequence);
   void choose(Sequence& sequence, const Tensor& logits, int64_t row) const;
   Decoded append_next(Sequence& sequence);
 

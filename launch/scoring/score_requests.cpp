@@ -1,24 +1,15 @@
 #include "launch/scoring/score_requests.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
+#include "core/decode/log_probs.h"
 #include "core/tensor/raw_ops.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kBuckets = 32;  // lengths that samples are padded to
-
-// log(sum(exp(x))) of a row in double precision, in its order.
-double log_sum_exp(const float* row, int64_t n) {
-  float most = row[0];
-  for (int64_t i = 1; i < n; ++i) most = std::max(most, row[i]);
-  double sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += std::exp(static_cast<double>(row[i]) - most);
-  return std::log(sum) + most;
-}
 
 }  // namespace
 
@@ -32,7 +23,7 @@ std::string encoded_scores(const Tensor& output, const Batch& batch) {
       const int32_t label = labels.values<int32_t>()[r * time + t];
       if (label == kIgnoreIndex) continue;
       const float* row = logits.values<float>() + (r * time + t) * width;
-      score.log_probability += static_cast<double>(row[label]) - log_sum_exp(row, width);
+      score.log_probability += static_cast<double>(row[label]) - log_sum_exp({row, static_cast<size_t>(width)});
       score.greedy = score.greedy && std::max_element(row, row + width) - row == label;
     }
     scores.push_back(score);

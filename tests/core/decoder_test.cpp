@@ -298,6 +298,118 @@ std::map<int32_t, int64_t> drawn(const std::vector<float>& logits, const Samplin
 
 float log_of_part(double p) { return static_cast<float>(std::log(p)); }
 
+// What texts get: tokens and log-probabilities, with each prompt's own.
+struct Scored {
+  Tokens tokens;
+  std::vector<LogProbs> prompt, added;
+};
+std::vector<Scored> scored(Model& model, const DecodeRequest& like, const DecoderOptions& options) {
+  Decoder decoder(model, kTask, options);
+  std::vector<Scored> out(kPrompts.size());
+  for (const Tokens& prompt : kPrompts) {
+    DecodeRequest request = like;
+    request.prompt = prompt, request.slides = true;
+    decoder.admit(request);
+  }
+  do {
+    for (const Decoded& d : decoder.step()) {
+      Scored& s = out[static_cast<size_t>(d.id)];
+      if (!d.prompt.empty()) s.prompt = d.prompt;
+      if (d.token) s.tokens.push_back(*d.token);
+      if (d.log_probs) s.added.push_back(*d.log_probs);
+    }
+  } while (decoder.free_places() < decoder.places());
+  return out;
+}
+
+// log softmax of a row of logits, in the plain way.
+std::vector<long double> plain_log_probs(const std::vector<double>& logits, size_t row) {
+  const double* x = logits.data() + row * kClasses;
+  long double sum = 0;
+  for (int64_t i = 0; i < kClasses; ++i) sum += std::exp(static_cast<long double>(x[i]));
+  std::vector<long double> out;
+  for (int64_t i = 0; i < kClasses; ++i) out.push_back(static_cast<long double>(x[i]) - std::log(sum));
+  return out;
+}
+
+void expect_log_probs(const LogProbs& found, const std::vector<long double>& all, int32_t token) {
+  EXPECT_EQ(found.chosen.token, token);
+  EXPECT_NEAR(found.chosen.log_prob, static_cast<double>(all[static_cast<size_t>(token)]), 1e-12);
+  ASSERT_EQ(found.likeliest.size(), 3u);
+  std::vector<long double> sorted = all;
+  std::sort(sorted.rbegin(), sorted.rend());
+  for (size_t k = 0; k < 3; ++k) {
+    EXPECT_NEAR(found.likeliest[k].log_prob, static_cast<double>(sorted[k]), 1e-12);
+    EXPECT_EQ(all[static_cast<size_t>(found.likeliest[k].token)], sorted[k]);
+  }
+}
+
+TEST_P(Generation, LogProbabilitiesAreThoseOfAPassOverTheText) {
+  const auto model = model_named(GetParam());
+  const DecodeRequest r{
+      .prompt = {}, .tokens = 3, .sampling = {.temperature = 2}, .log_probs = 3, .prompt_log_probs = true};
+  const auto found = scored(*model, r, {.places = 4});
+  NoGrad no_grad;
+  for (size_t i = 0; i < kPrompts.size(); ++i) {
+    Tokens text = kPrompts[i];
+    text.insert(text.end(), found[i].tokens.begin(), found[i].tokens.end());
+    const auto inputs = static_cast<int64_t>(text.size()) - 1;
+    const std::vector<double> logits =
+        (*model)(Tensor::of(Tokens(text.begin(), text.end() - 1), {1, inputs})).to_vector();
+    ASSERT_EQ(found[i].prompt.size(), kPrompts[i].size() - 1);
+    ASSERT_EQ(found[i].added.size(), 3u);
+    for (size_t t = 0; t + 1 < text.size(); ++t) {
+      const bool given = t + 1 < kPrompts[i].size();
+      expect_log_probs(given ? found[i].prompt[t] : found[i].added[t + 1 - kPrompts[i].size()],
+                       plain_log_probs(logits, t), text[t + 1]);
+    }
+  }
+}
+
+TEST_P(Generation, PromptsReadInChunksGiveTheSameBits) {
+  const auto model = model_named(GetParam());
+  const DecodeRequest r{.prompt = {}, .tokens = 12, .sampling = {.temperature = 1}, .log_probs = 2};
+  const auto bits = [&](const DecoderOptions& options) {
+    std::vector<std::pair<Tokens, std::vector<double>>> out;
+    for (const Scored& s : scored(*model, r, options)) {
+      out.emplace_back(s.tokens, std::vector<double>{});
+      for (const LogProbs& each : s.added) {
+        out.back().second.push_back(each.chosen.log_prob);
+        for (const TokenLogProb& other : each.likeliest) out.back().second.push_back(other.log_prob);
+      }
+    }
+    return out;
+  };
+  const auto whole = bits({.places = 4});
+  for (const int64_t chunk : {1, 7, 64, 100}) EXPECT_EQ(bits({.places = 4, .prompt_chunk = chunk}), whole) << chunk;
+  EXPECT_EQ(bits({.places = 4, .cache = false}), whole);
+}
+
+TEST(DecoderTest, AShortTextGoesOnWhileALongPromptIsRead) {
+  const auto model = model_named("gpt");
+  Decoder decoder(*model, kTask, {.places = 2, .prompt_chunk = 10});
+  decoder.admit({.prompt = prompt_of(95, 1), .tokens = 2});
+  decoder.admit({.prompt = prompt_of(5, 2), .tokens = 20});
+  std::vector<int64_t> long_text;
+  for (int64_t step = 1; step <= 11; ++step) {
+    for (const Decoded& d : decoder.step())
+      if (d.id == 0) long_text.push_back(step);
+  }
+  EXPECT_EQ(long_text, (std::vector<int64_t>{10, 11}));  // 95 tokens in chunks of 10
+}
+
+TEST(DecoderTest, APromptAloneIsScored) {
+  const auto model = model_named("gpt");
+  Decoder decoder(*model, kTask, {.places = 2});
+  decoder.admit({.prompt = prompt_of(150, 1), .tokens = 0, .log_probs = 0, .prompt_log_probs = true});
+  const auto out = decoder.step();
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_FALSE(out[0].token);
+  EXPECT_EQ(out[0].finish, Finish::kLength);
+  EXPECT_EQ(out[0].prompt.size(), 149u);
+  EXPECT_EQ(decoder.free_places(), 2);
+}
+
 TEST(Sampling, FollowsProbabilitiesAndTheirLimits) {
   const std::vector<float> logits{log_of_part(0.1), log_of_part(0.5), log_of_part(0.1), log_of_part(0.3)};
   auto n = drawn(logits, {.temperature = 1});
