@@ -6,8 +6,6 @@
 #include <optional>
 
 #include "core/base/log.h"
-#include "core/interop/hf_family.h"
-#include "core/interop/hf_model.h"
 #include "data/import/images/mask_values.h"
 #include "data/streams/unlabelled.h"
 #include "launch/arguments/chosen_checkpoint.h"
@@ -15,13 +13,12 @@
 #include "launch/checkpoints/open_whole.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/job.h"
-#include "launch/config/run_data.h"
 #include "launch/predict/layer_values.h"
 #include "launch/predict/predicted_values.h"
 #include "launch/predict/prediction_inputs.h"
 #include "launch/predict/prediction_writer.h"
+#include "launch/predict/predictor.h"
 #include "launch/terminal/shown_progress.h"
-#include "launch/text/find_vocabulary.h"
 #include "launch/training/evaluation/predict.h"
 #include "launch/training/step/placed_task.h"
 #include "launch/training/weights/build_model.h"
@@ -92,12 +89,9 @@ InputOptions input_options(const Arguments& a) {
   return out;
 }
 
-// So many samples that a micro-batch is worth its overhead, and has little memory; each token of a text has a number
-// for each of the vocabulary in the model's output.
 int64_t samples_at_once(const Arguments& a, const DataSpec& spec) {
-  if (const int64_t given = a.integer("batch", 0, 1 << 20); given > 0) return given;
-  const int64_t values = spec.input().shape.numel() * (spec.next_tokens ? ceil_div(spec.classes, 64) : 1);
-  return std::clamp<int64_t>((1 << 16) / values, 1, 1024);
+  const int64_t given = a.integer("batch", 0, 1 << 20);
+  return given > 0 ? given : samples_at_once(spec);
 }
 
 // What is predicted takes the place of the run's data. `resized`: the size that images get, [height, width, channels];
@@ -107,57 +101,6 @@ void set_data(const std::vector<std::string>& datasets, const std::shared_ptr<co
   s.data.measured = DataPart::kAll;
   if (resized.rank() > 0) s.data.image.height = resized[0], s.data.image.width = resized[1];
   s.source = std::make_unique<UnlabelledSource>(datasets, like);
-}
-
-// What predicts: a checkpoint, or a folder of transformers.
-struct Predictor {
-  std::string place;  // for messages
-  std::optional<Checkpoint> checkpoint;
-  std::unique_ptr<Settings> settings;
-  std::shared_ptr<const LikeData> data;  // that it was trained on
-  Shape input;                           // of a sample
-};
-
-Predictor predictor_of_run(const App& app, const std::string& run, const std::vector<std::string>& overrides) {
-  Predictor out;
-  out.checkpoint = open_newest(run, false);
-  const Checkpoint& c = *out.checkpoint;
-  out.place = c.dir;
-  out.settings = settings_of_checkpoint(app, c, overrides);
-  out.data = known_data_of_run(app, c);
-  out.input = c.info.input;
-  return out;
-}
-
-// What a folder of transformers was trained on, as far as it says so.
-std::shared_ptr<const LikeData> data_of_model(const HfModel& model) {
-  auto out = std::make_shared<LikeData>();
-  out->name = model.folder;
-  require(model.table->use != HfUse::kLabels, ExitCode::kUsage, model.folder, ": a folder of ", model.family,
-          " does not say what its outputs are of; make a run of it, by init.from and train.steps=0 with data that has "
-          "its labels, and predict by that run");
-  if (model.table->use == HfUse::kText) {
-    out->vocabulary = find_vocabulary(model.folder, PlainFile::kJson);
-    out->schema.classes = model.task.vocabulary > 0 ? model.task.classes : 0;
-    return out;
-  }
-  const auto images = data_of_folder(model);
-  require(images && !images->schema.mean.empty(), ExitCode::kBadData, model.folder,
-          ": has no preprocessor_config.json that says how images are normalised");
-  *out = *images;
-  out->schema.classes = model.task.classes;
-  return out;
-}
-
-Predictor predictor_of_folder(const App& app, const std::string& folder) {
-  Predictor out;
-  out.place = folder;
-  out.settings = settings_of_pretrained(app, folder);
-  const HfModel& model = *out.settings->pretrained;
-  out.data = data_of_model(model);
-  out.input = model.task.input;
-  if (out.input.rank() == 1) out.settings->data.context = out.input[0];
-  return out;
 }
 
 // Of each class.
@@ -187,10 +130,8 @@ class PredictJob {
   // `overrides` of the run's configuration.
   PredictJob(const App& app, const Arguments& arguments, const std::vector<std::string>& overrides)
       : arguments_(arguments), run_(chosen_checkpoint(arguments)) {
-    const bool folder = is_hf_folder(run_);
-    require(!folder || overrides.empty(), ExitCode::kUsage, "init.from=PATH is for runs and checkpoints; ", run_,
-            " is a folder of transformers: leave init.from out");
-    from_ = folder ? predictor_of_folder(app, run_) : predictor_of_run(app, run_, overrides);
+    from_ = open_predictor(app, run_, overrides);
+    const bool folder = !from_.checkpoint;
     require(!folder || !arguments.has("ema"), ExitCode::kUsage, "--ema: ", run_, " holds no averages of parameters");
     require(from_.settings->data.mask == 0 || !layer().empty(), ExitCode::kUsage, from_.place,
             ": was trained to find hidden tokens (data.mask), and says nothing of a whole text; --layer tells what a "
@@ -217,8 +158,6 @@ class PredictJob {
                prediction_format(arguments.text("output"), arguments.text("format"), values_ && values_->is_picture()),
                arguments.has("force")};
     check_place(output_);
-    from_.settings->train.eval_ema = false;
-    from_.settings->train.class_weights.clear();  // of a loss, which nobody computes
   }
 
   int run() {
