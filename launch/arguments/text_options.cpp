@@ -7,9 +7,7 @@
 #include "launch/arguments/vocabulary_options.h"
 
 namespace lockstep {
-namespace {
 
-// What the model computes in. Says so where that is not what the run trained in.
 DType precision_of(const Arguments& arguments, const Origin& origin) {
   const std::string& name = arguments.text("precision");
   const DType trained = origin.settings->parallel.compute;
@@ -24,7 +22,12 @@ DType precision_of(const Arguments& arguments, const Origin& origin) {
   throw Error(ExitCode::kUsage, str("--precision ", name, ": must be fp32, bf16, fp16 or run"));
 }
 
-}  // namespace
+std::vector<Option> with_model_options(std::vector<Option> own) {
+  own.push_back(
+      {"precision", "what the model computes in: fp32, bf16, fp16, or run: what the run trained in", "P", "fp32"});
+  own.push_back({"ema", "with the averages of the parameters (optim.ema)"});
+  return with_choice_of_checkpoint(std::move(own));
+}
 
 std::vector<Option> with_generation_options(std::vector<Option> own) {
   const std::vector<Option> shared{
@@ -37,11 +40,9 @@ std::vector<Option> with_generation_options(std::vector<Option> own) {
       {"repetition-penalty", "lowers the logits of tokens that the text has already; 1: not", "X", "1"},
       {"stop", "end before this text", "TEXT", ""},
       {"ignore-end", "go on behind the model's tokens for the end of a text, and the template's"},
-      {"seed", "seed of the sampling", "S", "1"},
-      {"precision", "what the model computes in: fp32, bf16, fp16, or run: what the run trained in", "P", "fp32"},
-      {"ema", "with the averages of the parameters (optim.ema)"}};
+      {"seed", "seed of the sampling", "S", "1"}};
   own.insert(own.end(), shared.begin(), shared.end());
-  return with_choice_of_checkpoint(std::move(own));
+  return with_model_options(std::move(own));
 }
 
 Origin origin_of(const App& app, Arguments& arguments) {

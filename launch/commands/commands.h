@@ -22,6 +22,8 @@ int generate_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> generate_forms();
 int chat_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> chat_forms();
+int serve_command(const App& app, const std::vector<std::string>& arguments);
+std::vector<Command> serve_forms();
 int data_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> data_forms();
 int tokenizer_command(const App& app, const std::vector<std::string>& arguments);
@@ -115,6 +117,7 @@ inline const std::vector<CommandEntry>& commands() {
        {{"RUN INPUT... [-o FILE]", "say what a run predicts for files without targets"}}},
       {"generate", generate_command, generate_forms, {{"RUN [--prompt TEXT] [--tokens N]", "continue a text"}}},
       {"chat", chat_command, chat_forms, {{"RUN [--system TEXT]", "talk with a model of conversations"}}},
+      {"serve", serve_command, serve_forms, {{"RUN [--listen PORT]", "answer OpenAI's clients, and a web page"}}},
       {"data",
        data_command,
        data_forms,

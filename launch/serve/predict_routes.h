@@ -1,0 +1,25 @@
+// Requests for predictions: /v1/predict, with rows of a table, texts, or an image as its body.
+#pragma once
+
+#include <string>
+
+#include "launch/predict/predict_service.h"
+#include "launch/serve/routes.h"
+
+namespace lockstep {
+
+// The model that is served. Lives as long as the server.
+struct ServedPredictions {
+  const Predictor& predictor;
+  std::string name;           // as requests name it
+  std::string fingerprint;    // of its weights; empty: not known
+  int64_t most_samples = 64;  // of one request
+};
+
+// Both outlive the routes.
+Routes predict_routes(const ServedPredictions& model, PredictService& service);
+
+// The request of a body. Throws ApiError.
+PredictRequest read_predict(const HttpRequest& request, const ServedPredictions& model);
+
+}  // namespace lockstep
