@@ -115,13 +115,14 @@ std::vector<Decoded> Decoder::step() {
   for (const Sequence* s : rows_) cache_.truncate(s->row, std::min(cache_.length(s->row), s->size() - 1));
   for (int64_t first = 0, end = 0; first < static_cast<int64_t>(rows_.size()); first = end)
     pass_over_rows(first, end = end_of_pass(first));
-  for (Sequence& s : sequences_) {
-    if (s.added() == 0 && s.request.prompt_log_probs && s.prompt.empty()) score_prompt(s);
+  const auto waits = [](const Sequence& s) { return s.request.prompt_log_probs && !s.scored; };
+  if (const auto s = std::find_if(sequences_.begin(), sequences_.end(), waits); s != sequences_.end()) score_prompt(*s);
+  for (Sequence& s : sequences_)
     if (s.row == kNoRow && s.request.tokens > 0) pass_over_text(s);
-  }
   std::vector<Decoded> out = std::exchange(cancelled_, {});
   for (auto s = sequences_.begin(); s != sequences_.end();) {
-    if (!std::exchange(s->chosen, false) && s->request.tokens > 0) {
+    const bool chosen = std::exchange(s->chosen, false);
+    if ((!chosen && s->request.tokens > 0) || waits(*s)) {  // a token that was chosen is chosen again
       ++s;
       continue;
     }
@@ -216,7 +217,8 @@ void Decoder::pass_over_text(Sequence& s) {
 void Decoder::score_prompt(Sequence& s) {
   trace_mark();
   const std::vector<int32_t>& prompt = s.request.prompt;
-  if (prompt.size() < 2) return;
+  s.scored = prompt.size() < 2;
+  if (s.scored) return;
   const auto inputs = static_cast<int64_t>(prompt.size()) - 1;
   const Tensor logits = on_host(model_(on_device({prompt.begin(), prompt.end() - 1}, {1, inputs})));
   const int64_t width = logits.dim(-1);
@@ -226,6 +228,7 @@ void Decoder::score_prompt(Sequence& s) {
                                prompt[static_cast<size_t>(t) + 1], *s.request.log_probs));
   }
   s.prompt = std::move(out);
+  s.scored = true;
 }
 
 // logits: fp32 [rows, 1, N], N at least the vocabulary.
@@ -245,7 +248,7 @@ Decoded Decoder::append_next(Sequence& s) {
   std::vector<LogProbs> prompt = std::exchange(s.prompt, {});
   if (r.tokens == 0) return {s.id, std::nullopt, Finish::kLength, std::nullopt, std::move(prompt)};
   if (std::find(r.ends.begin(), r.ends.end(), s.next) != r.ends.end())
-    return {s.id, std::nullopt, Finish::kEnd, std::nullopt, std::move(prompt)};
+    return {s.id, std::nullopt, Finish::kEnd, std::exchange(s.log_probs, std::nullopt), std::move(prompt)};
   s.text.push_back(s.next);
   const std::span<const int32_t> added = std::span(s.text).last(static_cast<size_t>(s.added()));
   Finish finish = Finish::kNone;

@@ -61,7 +61,8 @@ struct Decoded {
   int64_t id;
   std::optional<int32_t> token;  // the new one; none where the text was cancelled, or ended before one of `ends`
   Finish finish = Finish::kNone;
-  std::optional<LogProbs> log_probs = {};  // of `token`, where the request asks for them
+  // Where the request asks for them: of `token`, or, with Finish::kEnd, of the token that the text ended before.
+  std::optional<LogProbs> log_probs = {};
   // Of the prompt's tokens from the second on, in the first of this text, where the request asks for them.
   std::vector<LogProbs> prompt = {};
 };
@@ -81,7 +82,8 @@ class Decoder {
   // slides, is longer than a place; where it is longer than the model's context and has prompt_log_probs; and for
   // limits and sampling out of range.
   int64_t admit(DecodeRequest request);
-  // One more token of every text whose prompt has been read: a new prompt is read whole, or prompt_chunk tokens of it.
+  // One more token of every text whose prompt has been read: a new prompt is read whole, or prompt_chunk tokens of it;
+  // of those with prompt_log_probs one is scored in a step, whole.
   // Those that were cancelled since the last step come first, then the others in the order of their admission. A text
   // that ends leaves its place. Where this throws, no text has changed, and the next call tries again.
   std::vector<Decoded> step();
@@ -102,6 +104,7 @@ class Decoder {
     int32_t next = 0;                        // chosen in this step
     bool chosen = false;                     // whether there is one: not while the prompt is being read in chunks
     std::optional<LogProbs> log_probs = {};  // of `next`
+    bool scored = false;                     // the prompt, where the request asks for that
     std::vector<LogProbs> prompt = {};       // until they are returned
 
     int64_t size() const { return static_cast<int64_t>(text.size()); }

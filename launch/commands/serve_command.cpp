@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -66,6 +67,7 @@ HttpOptions http_options_of(const Arguments& a) {
   out.policy.open_paths = {"/", "/health"};
   out.most_connections = a.integer("connections", 1, 1 << 20);
   out.handler_threads = kHandlers;
+  out.quick_paths = {"/health"};
   return out;
 }
 
@@ -91,7 +93,22 @@ ServedText served_text(const Arguments& a, Origin& origin) {
   return out;
 }
 
-// Signals that end the server, which this thread takes and no other.
+std::string short_hash(const std::string& text) { return "fp_" + to_hex(hash128(text)).substr(0, 16); }
+
+// Of all that a text depends on beside its request.
+std::string fingerprint_of(const Origin& origin, const ServedText& model, const std::string& weights, DType precision) {
+  const auto ids = [](const std::vector<int32_t>& all) {
+    std::string out;
+    for (const int32_t id : all) out += str(id, " ");
+    return out;
+  };
+  return short_hash(str(weights, "\n", to_text(precision), "\n", model.context, "\n",
+                        origin.checkpoint ? origin.checkpoint->info.math_text : origin.settings->config.dump_yaml(),
+                        "\n", vocabulary_text(origin.vocabulary.get()), "\n", ids(model.ends), "\n",
+                        ids(model.chat_ends), "\n", model.chat.form.chat ? model.chat.form.chat->identity() : ""));
+}
+
+// Signals that end the server. Other threads that run then have them blocked (block_signals), or inherit that.
 class EndingSignals {
  public:
   EndingSignals() {
@@ -130,7 +147,10 @@ void serve(const Arguments& a, const HttpOptions& http, const EndingSignals& sig
   for (double waited = 0; !drained() || server.unanswered() > 0; waited += 1e-3 * kInterval) {
     if (waited == 0) log_info("finishing what has begun; a second signal ends it");
     if (waited > patience) return log_warning(str("not all is finished after ", patience, " s (--drain): it ends"));
-    if (signals.came_within(kInterval)) return log_warning("a second signal: what has begun ends unfinished");
+    if (signals.came_within(kInterval)) {
+      log_warning("a second signal: what has begun ends unfinished");
+      std::_Exit(0);  // whatever a request is doing
+    }
   }
 }
 
@@ -153,11 +173,10 @@ int serve_texts(const App& app, Arguments& a, const HttpOptions& http) {
   Origin origin = origin_of(app, a);
   options.precision = precision_of(a, origin);
   ServedText model = served_text(a, origin);
-  const EndingSignals signals;  // before other threads begin, which inherit what is blocked
   TextEngine engine(origin, options);
+  const EndingSignals signals;
   model.context = engine.place_tokens();
-  const std::string fingerprint =
-      "fp_" + to_hex(hash128(str(engine.digest(), " ", to_text(options.precision), " ", model.context))).substr(0, 16);
+  const std::string fingerprint = fingerprint_of(origin, model, engine.digest(), options.precision);
   if (!model.no_chat.empty()) log_info(str("it takes no conversations: ", model.no_chat));
   serve(a, http, signals, text_routes(model, engine, fingerprint),
         str(model.name, " (", engine.parameters(), " parameters, ", to_text(options.precision), ", a context of ",
@@ -177,9 +196,10 @@ int serve_predictions(const App& app, Arguments& a, const HttpOptions& http) {
                           .name = a.text("name").empty() ? name_of(predictor.place) : a.text("name"),
                           .fingerprint = {},
                           .most_samples = a.integer("choices", 1, 4096)};
-  if (predictor.checkpoint) model.fingerprint = "fp_" + to_hex(digest_of(*predictor.checkpoint)).substr(0, 16);
-  const EndingSignals signals;
+  if (predictor.checkpoint)
+    model.fingerprint = short_hash(str(to_hex(digest_of(*predictor.checkpoint)), a.has("ema") ? " averages" : ""));
   PredictService service(predictor, {.averages = a.has("ema"), .most_waiting = a.integer("queue", 1)});
+  const EndingSignals signals;
   serve(a, http, signals, predict_routes(model, service), str(model.name, " (", described(predictor.data->schema), ")"),
         [&] { return service.drain(); });
   return 0;

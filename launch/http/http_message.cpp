@@ -51,15 +51,19 @@ bool contains(const std::vector<std::string>& list, std::string_view text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
 
+// Names of hosts and origins have no case; an origin may be given with a slash at its end.
+bool names(const std::vector<std::string>& list, std::string_view text) {
+  return std::any_of(list.begin(), list.end(), [&](std::string_view each) {
+    if (each.ends_with('/')) each.remove_suffix(1);
+    return each == "*" || lower(each) == lower(text);
+  });
+}
+
 // "http://host:port" and "https://host:port" are of the page itself where its Host is "host:port".
 bool is_own_origin(std::string_view origin, std::string_view host) {
   for (const std::string_view scheme : {"http://", "https://"})
     if (origin.starts_with(scheme) && lower(origin.substr(scheme.size())) == lower(host)) return true;
   return false;
-}
-
-bool names_origin(const HttpPolicy& policy, const std::string& origin) {
-  return contains(policy.origins, "*") || contains(policy.origins, origin);
 }
 
 }  // namespace
@@ -124,11 +128,11 @@ std::string head_error(std::string_view head) {
 std::optional<HttpError> refused_by(const HttpPolicy& policy, const HttpRequest& r) {
   const std::string* host = r.header("host");
   const std::string name = host ? host_of(*host) : "localhost";
-  if (name != "localhost" && !is_address(name) && !contains(policy.hosts, name) && !contains(policy.hosts, "*"))
+  if (name != "localhost" && !is_address(name) && !names(policy.hosts, name))
     return HttpError{403, str("the request's Host is '", name, "', and this server does not go by that name; --host ",
                               name, " lets it (others are refused, as a web page can point a name of its own here)")};
   const std::string* origin = r.header("origin");
-  if (origin && !is_own_origin(*origin, host ? *host : "") && !names_origin(policy, *origin))
+  if (origin && !is_own_origin(*origin, host ? *host : "") && !names(policy.origins, *origin))
     return HttpError{403,
                      str("pages of ", *origin, " may not use this server; --allow-origin ", *origin, " lets them")};
   const bool preflight = r.method == "OPTIONS" && r.header("access-control-request-method");
@@ -153,9 +157,10 @@ std::optional<HttpError> refused_by(const HttpPolicy& policy, const HttpRequest&
 
 std::vector<std::pair<std::string, std::string>> cross_origin_headers(const HttpPolicy& policy, const HttpRequest& r) {
   const std::string* origin = r.header("origin");
-  if (!origin || !names_origin(policy, *origin)) return {};
+  if (!origin || !names(policy.origins, *origin)) return {};
+  const std::string* asked = r.header("access-control-request-headers");  // clients have headers of their own
   return {{"Access-Control-Allow-Origin", *origin},
-          {"Access-Control-Allow-Headers", "authorization, content-type"},
+          {"Access-Control-Allow-Headers", asked ? *asked : "authorization, content-type"},
           {"Access-Control-Allow-Methods", "GET, POST"},
           {"Vary", "Origin"}};
 }

@@ -1,5 +1,5 @@
 // HttpServer: answers HTTP/1.1 over TCP from a thread of its own. Owned by a command. http_server.cpp is the door to
-// Boost.Beast; TLS is a proxy's business.
+// Boost.Beast (with http_session.h, its connections); TLS is a proxy's business.
 //
 // All connections share that thread, each with deadlines of its own, so a slow, silent or half-closed client delays
 // nobody else. Requests are handled in other threads. A client that closes its sending side counts as gone.
@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "launch/http/http_address.h"
 #include "launch/http/http_message.h"
@@ -42,6 +43,7 @@ struct HttpOptions {
   double body_seconds = 60;         // for its body to come
   double write_seconds = 60;        // for a write to end
   int handler_threads = 1;
+  std::vector<std::string> quick_paths = {};  // handled in the server's thread: what answers at once, such as /health
 };
 
 class HttpServer {

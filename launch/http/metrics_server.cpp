@@ -9,6 +9,8 @@ HttpOptions options_of(const std::string& address) {
   HttpOptions out;
   out.address = parse_http_address(address, "--metrics-port");
   out.policy.takes_bodies = false;
+  out.most_body = 0, out.most_connections = 64;
+  out.head_seconds = out.write_seconds = 5;
   if (!out.address.is_loopback) out.policy.hosts = {"*"};  // who listens there means to be asked by name
   return out;
 }

@@ -17,6 +17,7 @@
 #include "launch/training/evaluation/predict.h"
 #include "launch/training/step/placed_task.h"
 #include "launch/training/weights/build_model.h"
+#include "launch/world/block_signals.h"
 #include "launch/world/devices.h"
 #include "launch/world/temp_dir.h"
 
@@ -128,6 +129,7 @@ bool PredictService::drains() const {
 
 void PredictService::run() {
   trace_mark();
+  block_signals();
   std::optional<Model> model;
   try {
     predicted_values(predictor_.data->schema, predictor_.input, {});  // refuses what predicts nothing
@@ -207,9 +209,14 @@ Predictions PredictService::predict_all(Model& model, const PredictRequest& requ
     require(shapes.input == predictor_.input, ExitCode::kBadData, "the samples are ", samples->spec().input().name, " ",
             shapes.input, ", but ", predictor_.place, " was trained on ", predictor_.input);
     model.first = std::move(opened);
-    model.placed.emplace(settings, *model.first, *model.comm, shapes, PlacedTask::Use::kPredict);
-    if (predictor_.checkpoint) model.placed->load_parameters(*predictor_.checkpoint, options_.averages);
-    else model.placed->load_initial();
+    try {
+      model.placed.emplace(settings, *model.first, *model.comm, shapes, PlacedTask::Use::kPredict);
+      if (predictor_.checkpoint) model.placed->load_parameters(*predictor_.checkpoint, options_.averages);
+      else model.placed->load_initial();
+    } catch (...) {
+      model.placed.reset();  // the next request tries again, and never computes with other weights
+      throw;
+    }
   }
   EvalOptions options = model.placed->eval_options();
   options.micro_batch = samples_at_once(samples->spec());

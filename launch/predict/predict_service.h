@@ -41,8 +41,8 @@ struct Predictions {
 
 class PredictService {
  public:
-  // Loads the model in the service's thread; throws what that throws, and ExitCode::kUsage for a model that predicts
-  // nothing of a sample. `predictor` lives as long as the service.
+  // Throws ExitCode::kUsage for a model that predicts nothing of a sample. The model is loaded with the first request,
+  // in the service's thread; where that fails, so does the request. `predictor` lives as long as the service.
   PredictService(Predictor& predictor, const PredictServiceOptions& options);
   ~PredictService();  // requests that wait are answered with an error
   PredictService(const PredictService&) = delete;

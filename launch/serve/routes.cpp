@@ -81,6 +81,8 @@ HttpReply reply_of(std::exception_ptr error) {
     return reply_of(HttpError{of_client ? 400 : 500, e.what()});
   } catch (const std::exception& e) {
     return reply_of(HttpError{500, e.what()});
+  } catch (...) {
+    return reply_of(HttpError{500, "the request failed in an unknown way"});
   }
 }
 

@@ -25,6 +25,12 @@ const char* finish_of(Finish finish) { return finish == Finish::kLength ? "lengt
 
 JsonValue text_or_null(const char* text) { return text ? JsonValue(std::string(text)) : JsonValue(nullptr); }
 
+// As JSON has it: bytes that are no UTF-8 become U+FFFD.
+std::string valid_utf8(const std::string& text) {
+  const auto read = parse_json_array(json_array(std::vector<JsonValue>{text}).text);
+  return std::get<std::string>(read.value()[0]);
+}
+
 JsonText json_of(const JsonObject& object) { return {json_line(object)}; }
 
 }  // namespace
@@ -64,8 +70,11 @@ void TextAnswer::update(size_t index, TextUpdate update) {
 void TextAnswer::fail(const std::string& why) {
   failed_ = true;
   const HttpError error{500, why};
-  if (!asked_.stream || std::none_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.begun; }))
-    return exchange_->reply(reply_of(error));
+  if (!asked_.stream || std::none_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.begun; })) {
+    HttpReply reply = reply_of(error);
+    reply.headers.emplace_back("x-should-retry", "false");  // OpenAI's clients would ask again
+    return exchange_->reply(std::move(reply));
+  }
   send_event(json_line(object_of(error)));
   exchange_->end();
 }
@@ -82,7 +91,8 @@ JsonObject TextAnswer::head(const char* object) const {
 JsonObject TextAnswer::usage() const {
   int64_t given = 0, added = 0;
   for (const AskedPrompt& prompt : asked_.prompts) given += static_cast<int64_t>(prompt.tokens.size());
-  for (const Choice& choice : choices_) added += static_cast<int64_t>(choice.tokens.size());
+  for (const Choice& choice : choices_)
+    added += std::count_if(choice.tokens.begin(), choice.tokens.end(), [](const auto& token) { return !token.ends; });
   return {{"prompt_tokens", given}, {"completion_tokens", added}, {"total_tokens", given + added}};
 }
 
@@ -92,8 +102,10 @@ JsonValue TextAnswer::log_probs(size_t index, size_t first, size_t end, bool wit
   Choice& choice = choices_[index];
   if (asked_.chat) return chat_log_probs(choice, first, end);
   std::vector<JsonValue> tokens, values, likeliest, offsets;
-  const auto add = [&](int32_t id, const LogProbs* found) {
-    const std::string text = text_of(id);
+  const auto add = [&](int32_t id, const LogProbs* found, bool first_of_prompt = false) {
+    std::string text = text_of(id);
+    // The space that a tokenizer puts in front of a text is none of the prompt's.
+    if (first_of_prompt && text.starts_with(' ') && !prompt_of(index).text.starts_with(' ')) text.erase(0, 1);
     tokens.emplace_back(text);
     offsets.emplace_back(choice.offset);
     choice.offset += count_characters(text);
@@ -101,13 +113,14 @@ JsonValue TextAnswer::log_probs(size_t index, size_t first, size_t end, bool wit
     if (!found || *asked_.log_probs == 0) return likeliest.emplace_back(nullptr), void();
     JsonObject top;  // of tokens that read alike, the likelier
     for (const TokenLogProb& each : found->likeliest)
-      if (const std::string name = text_of(each.token); !find_member(top, name)) top.emplace_back(name, each.log_prob);
+      if (const std::string name = valid_utf8(text_of(each.token)); !find_member(top, name))
+        top.emplace_back(name, each.log_prob);
     likeliest.emplace_back(json_of(top));
   };
   if (with_prompt) {
     const std::vector<int32_t>& prompt = prompt_of(index).tokens;
     for (size_t i = 0; i < prompt.size(); ++i)
-      add(prompt[i], i == 0 || i > choice.prompt.size() ? nullptr : &choice.prompt[i - 1]);
+      add(prompt[i], i == 0 || i > choice.prompt.size() ? nullptr : &choice.prompt[i - 1], i == 0);
   }
   for (size_t i = first; i < end; ++i)
     add(choice.tokens[i].id, choice.tokens[i].log_probs ? &*choice.tokens[i].log_probs : nullptr);
@@ -127,7 +140,7 @@ JsonValue TextAnswer::chat_log_probs(const Choice& choice, size_t first, size_t 
   std::vector<JsonObject> content;
   for (size_t i = first; i < end; ++i) {
     const auto& found = choice.tokens[i].log_probs;
-    if (!found) continue;
+    if (!found || choice.tokens[i].ends) continue;
     JsonObject token = of(found->chosen);
     std::vector<JsonObject> top;
     for (const TokenLogProb& each : found->likeliest) top.push_back(of(each));
@@ -158,8 +171,8 @@ void TextAnswer::stream(size_t index, const std::string& text, bool last) {
   const size_t first = std::exchange(choice.sent, choice.tokens.size());
   JsonValue found = log_probs(index, first, choice.tokens.size(), asked_.echo && first == 0 && !choice.begun);
   if (!asked_.chat) return event(text, std::move(found), last ? choice.finish : nullptr);
-  if (!text.empty()) event(json_of({{"content", text}}), std::move(found), nullptr);
-  if (last) event(json_of({}), nullptr, choice.finish);
+  if (!text.empty()) event(json_of({{"content", text}}), std::exchange(found, nullptr), nullptr);
+  if (last) event(json_of({}), std::move(found), choice.finish);
 }
 
 void TextAnswer::reply() {

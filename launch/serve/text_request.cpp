@@ -44,7 +44,19 @@ void check_model(RequestFields& fields, const ServedText& model) {
                     "model", "model_not_found"});
 }
 
+// What cannot fit is refused before it is encoded, which takes time.
+void check_size(const std::string& text, const ServedText& model, const std::string& field) {
+  constexpr size_t kLongestToken = 256;  // bytes
+  const size_t most = kLongestToken * static_cast<size_t>(model.context);
+  if (text.size() > most)
+    throw ApiError({400,
+                    str("'", field, "' has ", text.size(), " bytes, which cannot fit the model's context of ",
+                        model.context, " tokens"),
+                    field, "context_length_exceeded"});
+}
+
 AskedPrompt prompt_of(const std::string& text, const ServedText& model, bool special_tokens) {
+  check_size(text, model, "prompt");
   return {text, prompt_of_text(text, *model.origin.vocabulary, {nullptr, special_tokens}).tokens};
 }
 
@@ -114,6 +126,7 @@ std::vector<int32_t> read_messages(RequestFields& fields, const ServedText& mode
   const JsonValue* value = fields.value("messages");
   const auto* list = value ? std::get_if<JsonText>(value) : nullptr;
   if (!list) refuse_field("messages", "'messages' must be a list of messages");
+  check_size(list->text, model, "messages");
   JsonObject record{{"messages", JsonText{flat_messages(list->text)}}};
   if (const JsonValue* values = fields.value("chat_template_kwargs"))
     record.emplace_back("chat_template_kwargs", *values);
@@ -270,6 +283,7 @@ std::vector<int32_t> read_tokenize(const std::string& body, const ServedText& mo
     const bool special = fields.flag("special_tokens").value_or(false);
     const auto text = fields.text("prompt");
     if (!text) refuse_field("prompt", "'prompt' or 'messages' is needed");
+    check_size(*text, model, "prompt");
     out = of_field("prompt", [&] { return model.origin.vocabulary->encode(*text, special); });
   }
   fields.refuse_unknown();

@@ -11,6 +11,7 @@
 #include "core/base/trace.h"
 #include "core/device/stream.h"
 #include "core/tensor/raw_ops.h"
+#include "launch/world/block_signals.h"
 #include "launch/world/devices.h"
 
 namespace lockstep {
@@ -79,9 +80,12 @@ std::optional<int64_t> TextEngine::submit(std::vector<TextJob> jobs, OnUpdate on
             " tokens, and a text has room for ", place_tokens_);
     require_valid(job.request.sampling);
   }
-  const std::lock_guard lock(mutex_);
   const auto count = static_cast<int64_t>(jobs.size());
-  if (drains_ || ends_ || static_cast<int64_t>(waiting_.size()) + count > options_.most_waiting) {
+  const int64_t room = options_.most_waiting + options_.decoder.places;
+  require(count <= room, ExitCode::kUsage, count, " texts at once, and there is room for ", room,
+          " (--queue and --batch)");
+  const std::lock_guard lock(mutex_);
+  if (drains_ || ends_ || std::ssize(waiting_) + counts_.running + count > room) {
     counts_.refused += count;
     return std::nullopt;
   }
@@ -125,6 +129,7 @@ TextEngineCounts TextEngine::counts() const {
 
 void TextEngine::run() {
   trace_mark();
+  block_signals();
   std::unique_ptr<Model> model;
   std::optional<Stream> stream;
   std::optional<WithStream> with;
@@ -192,6 +197,10 @@ void TextEngine::admit(Decoder& decoder) {
   }
 }
 
+std::string TextEngine::too_late() const {
+  return str("the text was not finished after ", options_.most_seconds, " s");
+}
+
 // Of texts that were cancelled, and of those that took too long.
 void TextEngine::end_expired(Decoder& decoder) {
   const double now = steady_now();
@@ -207,9 +216,20 @@ void TextEngine::end_expired(Decoder& decoder) {
     decoder.cancel(id);
     by_id_.erase(id);
     if (cancelled) text->on_update = nullptr;
-    finish(text, {.text = "",
-                  .finish = Finish::kCancelled,
-                  .error = str("the text was not finished after ", options_.most_seconds, " s")});
+    else cancel(text->group);  // one text that fails fails the request
+    finish(text, {.text = "", .finish = Finish::kCancelled, .error = too_late()});
+  }
+  for (;;) {  // of those that wait, the first has waited longest
+    std::optional<Text> late;
+    {
+      const std::lock_guard lock(mutex_);
+      if (waiting_.empty() || now - waiting_.front().submitted < options_.most_seconds) break;
+      late = std::move(waiting_.front());
+      waiting_.pop_front();
+      ++counts_.texts, ++counts_.cancelled;
+    }
+    cancel(late->group);
+    late->on_update(late->index, {.text = "", .finish = Finish::kCancelled, .error = too_late()});
   }
 }
 
@@ -237,6 +257,7 @@ void TextEngine::deliver(Decoder& decoder, const Decoded& d) {
     ++counts_.new_tokens;
     if (text->added == 1) ++counts_.first_tokens, counts_.first_token_seconds += now - text->submitted;
   }
+  if (!d.token && d.log_probs) part.tokens.push_back({d.log_probs->chosen.token, d.log_probs, true});
   if (text->growing.stopped()) {
     if (d.finish == Finish::kNone) decoder.cancel(d.id);
     part.finish = Finish::kStop;
@@ -257,8 +278,10 @@ void TextEngine::finish(std::list<Text>::iterator text, TextUpdate part) {
     counts_.cancelled += part.finish == Finish::kCancelled;
     if (text->added > 1) counts_.later_seconds += steady_now() - text->first, counts_.later_tokens += text->added - 1;
   }
-  if (text->on_update) text->on_update(text->index, std::move(part));
+  const OnUpdate on_update = std::move(text->on_update);
+  const size_t index = text->index;
   running_.erase(text);
+  if (on_update) on_update(index, std::move(part));
 }
 
 void TextEngine::fail_all(Decoder& decoder, const std::string& why) {

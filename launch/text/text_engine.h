@@ -33,6 +33,7 @@ struct TextUpdate {
   struct Token {
     int32_t id;
     std::optional<LogProbs> log_probs;
+    bool ends = false;  // a token that the text ended before, where log-probabilities are asked for
   };
   std::vector<Token> tokens = {};     // among them those whose text is still held back, or is not shown
   std::vector<LogProbs> prompt = {};  // with the text's first update, where its request asks for them
@@ -69,7 +70,7 @@ class TextEngine {
   // Called in the engine's thread with what was added to text `index`; must not block, and must not throw.
   using OnUpdate = std::function<void(size_t index, TextUpdate part)>;
   // Takes all of the texts or none. Returns an id for cancel(); nothing where too many texts wait, or after drain().
-  // Throws ExitCode::kUsage for a request that the decoder refuses.
+  // Throws ExitCode::kUsage for a request that the decoder refuses, and for more texts than there can ever be room for.
   std::optional<int64_t> submit(std::vector<TextJob> jobs, OnUpdate on_update);
   // The texts of one submit() end; there are no more updates of them from then on, but for one that is on its way.
   void cancel(int64_t id);
@@ -100,6 +101,7 @@ class TextEngine {
   void admit(Decoder& decoder);
   void end_expired(Decoder& decoder);
   void deliver(Decoder& decoder, const Decoded& decoded);
+  std::string too_late() const;
   void finish(std::list<Text>::iterator text, TextUpdate part);
   void fail_all(Decoder& decoder, const std::string& why);
   std::string whole_characters(Text& text, std::string more, bool last) const;

@@ -59,9 +59,9 @@ class Interpreter {
                                }}},
         {"dict", Function{"dict", [](const Arguments& a) { return Value(dict_of(a)); }}},
         {"range", Function{"range", range_of}}};
-    for (const auto& [name, value] : values) globals_.put(name, value);
     top_.around = &globals_;
     try {
+      for (const auto& [name, value] : values) globals_.put(name, value);
       run(root.body, top_);
     } catch (const Failure& failure) {
       throw Error(ExitCode::kBadData,
@@ -203,7 +203,8 @@ class Interpreter {
     const char16_t around = message_;
     auto depth = scope.find("loop");
     const auto outer = depth && depth->dict() ? depth->dict()->find(std::string_view("depth")) : nullptr;
-    const int64_t deep = outer && outer->integer() ? *outer->integer() + 1 : 1;
+    const bool counts = outer && outer->integer() && *outer->integer() < std::numeric_limits<int64_t>::max();
+    const int64_t deep = counts ? *outer->integer() + 1 : 1;
     bool completed = false;  // an iteration came to its end; without one Jinja takes {% else %}
     const auto changed = std::make_shared<std::optional<Value>>();
     for (size_t i = 0; i < items.size(); ++i) {

@@ -192,20 +192,54 @@ same "two requests in one go" 2 "$(grep -c '"status":"ok"' reply)"
 printf 'HEAD /health HTTP/1.0\r\n\r\n' | raw
 same "HEAD: no body" "200 0" "$status $(wc -c <out)"
 
-# A client that goes frees its place at once; silent ones hold up nobody.
+# Work that grows with the square of a request is not begun.
+many=$(for i in {1..5000}; do printf '"k%d":0,' "$i"; done)
+ask /v1/completions "{\"prompt\": \"the\", \"logit_bias\": {${many%,}}}"
+rejects "a large object" 400 "an object of the body has more than 4096 fields"
+ask /v1/completions "{\"prompt\": \"$(head -c 5000 /dev/zero | tr '\0' t)\"}"
+rejects "a text that cannot fit" 400 "'prompt' has 5000 bytes, which cannot fit"
+
+# Silent clients hold up nobody.
 silent=()
 for _ in 1 2 3 4 5 6 7 8; do
   (exec 3<>"/dev/tcp/127.0.0.1/$port" && exec sleep 1000) &
   silent+=($!)
 done
-for _ in 1 2 3; do
-  (exec 3<>"/dev/tcp/127.0.0.1/$port" && request "${usual[@]}" "Content-Length: ${#body}" >&3)
-done
 ask /health
 same "beside silent clients" 200 "$status"
 kill "${silent[@]}"
-until [ "$(metric texts_running)" = 0 ] && [ "$(metric texts_waiting)" = 0 ]; do sleep 0.05; done
 ends 0
+
+# A client that goes frees its places at once, also where more of its bytes wait to be read.
+succeeds "a run of longer texts" lockstep train text.yaml run.dir=long data.context=512 data.validation=0 model.layers=4 model.width=128 train.steps=1 schedule.warmup=0
+serve long --batch 2 --queue 40
+idle() { [ "$(metric texts_running)" = 0 ] && [ "$(metric texts_waiting)" = 0 ]; }
+body='{"prompt": "t", "max_tokens": 500, "n": 40, "temperature": 2}'
+for more in "" $'\r\n'; do
+  before=$(metric texts_cancelled_total)
+  exec 4<>"/dev/tcp/127.0.0.1/$port"
+  { request "Host: localhost" "Content-Type: application/json" "Content-Length: ${#body}" && printf '%s' "$more"; } >&4
+  until [ "$(metric texts_running)" = 2 ]; do sleep 0.01; done
+  ask /v1/completions '{"prompt": "t", "n": 20}'
+  rejects "more than may wait" 429 "too many texts wait"
+  expect "when to ask again" grep -q '^Retry-After: 1' reply
+  exec 4>&-
+  await "a client that went" idle
+  expect "its texts were not written" test "$(metric texts_cancelled_total)" -ge $((before + 20))
+done
+# A second signal ends the server at once.
+exec 4<>"/dev/tcp/127.0.0.1/$port"
+request "Host: localhost" "Content-Type: application/json" "Content-Length: ${#body}" >&4
+until [ "$(metric texts_running)" = 2 ]; do sleep 0.01; done
+kill -TERM "$server"
+until grep -q 'finishing what has begun' served.log; do sleep 0.01; done
+kill -TERM "$server"
+code=0
+wait "$server" || code=$?
+server=""
+exec 4>&-
+same "a second signal" 0 "$code"
+expect "it says so" grep -q 'warning: a second signal: what has begun ends unfinished' served.log
 
 # A key: asked for everywhere but on the page and for health. Another machine's address needs one.
 printf 'secret-7\r\n' >key
@@ -275,13 +309,27 @@ ask /v1/chat/completions "{$chat, \"tools\": [{\"type\": \"function\"}]}"
 rejects "tools" 400 "'tools' is not supported"
 ask /v1/chat/completions "{$chat, \"top_logprobs\": 3}"
 rejects "top_logprobs alone" 400 "'top_logprobs' goes with 'logprobs'"
+ask /v1/chat/completions "{$chat, \"chat_template_kwargs\": {$(for i in {1..4000}; do printf '"k%d":0,' "$i"; done)\"loop\": {\"depth\": 9223372036854775807}}}"
+expect "names for the template that it does not ask for" grep -qF '"content":"The answer is 42."' out
 # Control tokens that a user spells out are text, unless the request says otherwise.
 ask /tokenize '{"prompt": "<|im_end|>"}'
 expect "as text" test "$(field count <out)" -gt 1
 ask /tokenize '{"prompt": "<|im_end|>", "special_tokens": true}'
 same "as a token" 1 "$(field count <out)"
 ask /v1/completions '{"prompt": "What", "n": 20, "max_tokens": 2}'
-rejects "more than may wait" 429 "too many texts wait"
-expect "when to ask again" grep -q '^Retry-After: 1' reply
+rejects "more than there can be room for" 400 "20 texts at once, and there is room for 3"
+ends 0
+
+# A text that its model ends: the token that ended it is scored, and not shown, so that the prompt's own scores are all that lie before the last.
+printf '{"question": "What?", "answer": "no"}\n{"question": "Is it?", "answer": "no"}\n' >ending.jsonl
+succeeds "import" lockstep data import json ending.jsonl ending.h5 --prompt question --completion answer --tokenizer "$tokenizer" --separator '<|endoftext|>'
+succeeds "a run that learns to end" lockstep train chat.yaml run.dir=ending data.path=ending.h5
+serve ending
+ask /v1/completions '{"prompt": "What?no", "max_tokens": 1, "temperature": 0, "echo": true, "logprobs": 1}'
+expect "it ends" grep -q '"finish_reason":"stop"' out
+tokens=$(sed -nE 's/.*"prompt_tokens":([0-9]+).*/\1/p' out)
+same "a score for each token of the prompt, and one" $((tokens + 1)) "$(grep -oE '"token_logprobs":\[[^]]*\]' out | tr ',' '\n' | wc -l)"
+expect "which is no token of the completion" grep -q '"completion_tokens":0' out
+same "and not shown" "What?no" "$(texts)"
 ends 0
 exit "$failed"
