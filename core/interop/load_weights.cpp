@@ -139,7 +139,11 @@ void require_weights_for(const HfModel& model, const WeightFiles& files, const s
   for (const StoredWeight& w : files.weights())
     if (!used.contains(&w) && !copies.contains(w.name) && !is_ignored(m, w.name))
       differences.push_back(str(w.name, " ", w.shape, " is only there"));
-  if (differences.empty()) return;
+  if (differences.empty()) {
+    for (const StoredWeight* w : used)
+      if (w) files.require_readable(*w);
+    return;
+  }
   std::string text;
   for (size_t i = 0; i < differences.size() && i < 5; ++i) text += str(i ? "; " : "", differences[i]);
   if (differences.size() > 5) text += str("; and ", differences.size() - 5, " more");

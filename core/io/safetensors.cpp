@@ -275,6 +275,12 @@ const StoredWeight* WeightFiles::find(std::string_view name) const {
   return found == by_name_.end() ? nullptr : &weights_[found->second];
 }
 
+void WeightFiles::require_readable(const StoredWeight& w) const {
+  const bool known = w.type == "F32" || w.type == "F16" || w.type == "BF16" || w.type == "F64";
+  require(known || coded_.contains(w.name), ExitCode::kBadData, file_of(w), ": tensor ", w.name, " has type ", w.type,
+          "; weights are read from F32, F16, BF16 and F64, and from bitsandbytes' nf4 and int8");
+}
+
 void WeightFiles::read(const StoredWeight& w, IndexRange range, float* out) const {
   check(0 <= range.begin && range.begin <= range.end && range.end <= w.shape.numel(), "elements [", range.begin, ", ",
         range.end, ") of ", w.name, " ", w.shape);
@@ -283,9 +289,7 @@ void WeightFiles::read(const StoredWeight& w, IndexRange range, float* out) cons
     coded_last_ = w.name;
     return coded->second.read(range, bytes_reader(), out);
   }
-  const bool known = w.type == "F32" || w.type == "F16" || w.type == "BF16" || w.type == "F64";
-  require(known, ExitCode::kBadData, file_of(w), ": tensor ", w.name, " has type ", w.type,
-          "; weights are read from F32, F16, BF16 and F64, and from bitsandbytes' nf4 and int8");
+  require_readable(w);
   const int64_t size = bits_of(w.type) / 8;
   if (w.type == "F32") return read_bytes(w, range.begin * size, out, range.size() * size);
   std::string bytes;

@@ -42,6 +42,8 @@ class WeightFiles {
   // Elements [range) of the flattened tensor, in fp32. Throws kBadData for types other than F32, F16, BF16, F64, NF4
   // and INT8.
   void read(const StoredWeight& weight, IndexRange range, float* out) const;
+  // Throws what read() would throw for the tensor's type.
+  void require_readable(const StoredWeight& weight) const;
 
  private:
   void add_file(const std::string& path);

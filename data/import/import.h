@@ -58,9 +58,9 @@ void import_text(const std::vector<std::string>& inputs, const std::string& outp
 // `chosen` and `rejected`, of which a pair of records is made, each behind the prompt where `prompt` is set, too.
 struct JsonFields {
   std::string text = {}, prompt = {}, completion = {}, messages = {};
-  // Of `messages` (chat_template() in data/text/chat_template.h). Of pairs; empty: they are texts. With a template each
-  // of prompt, chosen and rejected is a list of messages, or a text, which is one message: of the user the prompt, of
-  // the assistant an answer.
+  // Of `messages` (chat_template() in data/text/chat_template.h), and of prompts with answers: with a template each of
+  // prompt, completion, chosen and rejected is a list of messages, or a text, which is one message: of the user the
+  // prompt, of the assistant an answer. Where it is empty these are texts, unless the first record holds lists.
   std::string chat_template = {};
   std::string template_values = {};  // a JSON object of what the template may ask for; empty: nothing
   std::string label = {};            // with `text`: the label of the record: a text, an integer, true or false

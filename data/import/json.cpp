@@ -55,9 +55,29 @@ Conversation conversation_or_text(const JsonObject& object, const std::string& n
   return text ? Conversation{{{role, *text}}} : conversation_of(object, name);
 }
 
+// Whether prompts and answers are lists of messages, by the first record. Standard input is read once, so that it is
+// asked by --template alone.
+bool holds_messages(const std::vector<std::string>& inputs, const JsonFields& fields) {
+  if (inputs[0] == "-" || (fields.completion.empty() && fields.chosen.empty())) return false;
+  RecordReader reader(inputs[0], 0, 0);
+  for (std::string_view line; reader.next(line);) {
+    const auto object = reader.too_long() ? std::nullopt : parse_json_record(line);
+    if (!object) return false;  // refused later, by its line
+    if (object->empty()) continue;
+    for (const std::string& name : {fields.prompt, fields.completion, fields.chosen}) {
+      const JsonValue* value = name.empty() ? nullptr : find_member(*object, name);
+      const auto* list = value ? std::get_if<JsonText>(value) : nullptr;
+      if (list && list->text.starts_with('[')) return true;
+    }
+    return false;
+  }
+  return false;
+}
+
 // The template of conversations; null where records are texts.
-std::shared_ptr<const ChatTemplate> template_of(const JsonFields& fields, const Vocabulary& vocabulary) {
-  if (fields.messages.empty() && (fields.chosen.empty() || fields.chat_template.empty())) return nullptr;
+std::shared_ptr<const ChatTemplate> template_of(const std::vector<std::string>& inputs, const JsonFields& fields,
+                                                const Vocabulary& vocabulary) {
+  if (fields.messages.empty() && fields.chat_template.empty() && !holds_messages(inputs, fields)) return nullptr;
   auto out = chat_template(fields.chat_template, vocabulary, fields.template_values);
   if (out->end().empty())
     log_warning(str("the chat template ", out->name(),
@@ -82,9 +102,10 @@ class JsonImport {
         options_(options),
         vocabulary_(options.vocabulary ? *options.vocabulary : Vocabulary::bytes()),
         threads_(import_threads(options)),
-        template_(template_of(fields, vocabulary_)),
+        template_(template_of(inputs, fields, vocabulary_)),
         encoders_(record_encoders(vocabulary_, threads_, reserved())),
         writer_(output, options.force, with_template(vocabulary_, template_.get()), 0, description()) {
+    warn_of_no_end();
     if (paired()) writer_.set_paired();
     writer_.set_like(options.like);
     require(options.separator.empty() || vocabulary_.has_tokenizer(), ExitCode::kUsage,
@@ -203,7 +224,20 @@ class JsonImport {
 
   bool paired() const { return !fields_.chosen.empty(); }
 
-  // Of a record of a pair: the prompt, where there is one, and the field of its answer.
+  // Answers that nothing follows teach a model no end.
+  void warn_of_no_end() const {
+    if (template_ || !options_.separator.empty() || !vocabulary_.has_tokenizer()) return;
+    if (fields_.completion.empty() && !paired()) return;
+    std::string end = vocabulary_.special("<|endoftext|>") >= 0 ? "<|endoftext|>" : "";
+    if (const ChatSource* chat = vocabulary_.chat())
+      for (const auto& [name, text] : chat->tokens)
+        if (name == "eos_token") end = text;
+    log_warning(str("nothing ends an answer, so that a model of these records may not learn to stop: --separator ",
+                    end.empty() ? "TOKEN puts a token behind each"
+                                : str("'", end, "' puts the tokenizer's end-of-text token behind each")));
+  }
+
+  // Of a record with a prompt, where there is one, and the field of its answer.
   std::vector<TextPart> parts_with(const JsonObject& object, const std::string& answer) const {
     std::vector<TextPart> out;
     if (!template_) {
@@ -214,6 +248,8 @@ class JsonImport {
     Conversation whole = conversation_or_text(object, answer, "assistant");
     if (!fields_.prompt.empty()) {
       Conversation prompt = conversation_or_text(object, fields_.prompt, "user");
+      if (!paired())
+        for (ChatMessage& message : prompt.messages) message.learnt = false;
       auto& messages = whole.messages;
       messages.insert(messages.begin(), std::make_move_iterator(prompt.messages.begin()),
                       std::make_move_iterator(prompt.messages.end()));
@@ -261,9 +297,8 @@ class JsonImport {
   }
 
   std::vector<TextPart> parts_of(const JsonObject& object) const {
+    if (!fields_.prompt.empty()) return parts_with(object, fields_.completion);
     if (template_) return template_->parts(conversation_of(object, fields_.messages));
-    if (!fields_.prompt.empty())
-      return {{text_field(object, fields_.prompt)}, {text_field(object, fields_.completion), true}};
     return {{text_field(object, fields_.text), true}};
   }
 

@@ -19,9 +19,11 @@
 #include "launch/records/run_dir.h"
 #include "launch/terminal/output.h"
 #include "launch/terminal/progress.h"
+#include "launch/training/evaluation/reference.h"
 #include "launch/training/guards/memory_advice.h"
 #include "launch/training/loop/checkpoint_space.h"
 #include "launch/training/loop/step_plan.h"
+#include "launch/training/step/trial_pass.h"
 #include "launch/world/memory_report.h"
 #include "launch/world/world.h"
 
@@ -143,6 +145,7 @@ class Checks {
     if (!resumes && !pretrained && !settings_->init.from.empty()) from = open_newest(settings_->init.from, false);
     int64_t parameters = 0;
     plan_for_placement();
+    try_smallest_micro_batch(*settings_, *Reference(data_->open(*make_plan_communicator(0, 1))).data().train);
     const int machine_ranks = ranks_ % here_ == 0 ? here_ : 0;
     plan_ = plan_step(*settings_, *data_, ranks_, PlannedRanks::kFirst, machine_ranks, [&](const Trainer& t) {
       parameters = t.parameter_count();

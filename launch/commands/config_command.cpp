@@ -1,8 +1,11 @@
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "launch/arguments/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/config/did_you_mean.h"
+#include "launch/config/other_names.h"
 #include "launch/config/settings.h"
 #include "launch/terminal/output.h"
 #include "launch/terminal/terminal.h"
@@ -25,6 +28,22 @@ std::vector<ConfigKey> keys_below(const std::vector<ConfigKey>& keys, const std:
   return out;
 }
 
+// "max_steps", "train.steps" and a note, in lines.
+std::string names_table(const std::string& word) {
+  std::vector<std::vector<std::string>> rows{{"there", "here"}};
+  for (const OtherName& other : other_names()) {
+    if (!word.empty() && other.name.find(word) == other.name.npos) continue;
+    const std::string between = other.ours.empty() || other.note.empty() ? "" : ": ";
+    rows.push_back({std::string(other.name), std::string(other.ours) + between + std::string(other.note)});
+  }
+  require(rows.size() > 1, ExitCode::kUsage, "lockstep config names: no name holds '", word, "'");
+  size_t width = 0;
+  for (const auto& row : rows) width = std::max(width, row[0].size());
+  std::string out;
+  for (const auto& row : rows) out += row[0] + std::string(width + 2 - row[0].size(), ' ') + row[1] + "\n";
+  return out;
+}
+
 }  // namespace
 
 std::vector<Command> config_forms() {
@@ -40,6 +59,12 @@ std::vector<Command> config_forms() {
        "Lists every key, or those that begin with PREFIX, such as optim or optim.lr, with type, default, unit, range\n"
        "and meaning: on a terminal in lines of its width, else one line a key.",
        {{"json", "print one JSON list"}},
+       0,
+       1},
+      {"config names",
+       "config names [WORD]",
+       "Lists what other programs call our keys and commands, one a line, or those that hold WORD.",
+       {},
        0,
        1},
       {"config schema",
@@ -59,6 +84,10 @@ int config_command(const App& app, const std::vector<std::string>& given) {
     print_out(a.has("json") ? keys_json(keys)
               : terminal    ? keys_paragraphs(keys, terminal_columns(STDOUT_FILENO))
                             : keys_table(keys));
+    return 0;
+  }
+  if (a.form == "names") {
+    print_out(names_table(a.positional.empty() ? "" : a.positional[0]));
     return 0;
   }
   if (a.form == "schema") {

@@ -69,12 +69,13 @@ void import_json_files(const Arguments& a, const Inputs& inputs, const std::stri
   const std::string &chat = a.text("template"), &skip = a.text("skip-bad");
   fields.chosen = a.text("chosen"), fields.rejected = a.text("rejected");
   const bool pairs = !fields.chosen.empty() || !fields.rejected.empty();
-  require(chat.empty() || !fields.messages.empty() || pairs, ExitCode::kUsage,
-          "data import json: --template says how --messages, or --chosen and --rejected, become a text");
+  require(chat.empty() || !fields.messages.empty() || !fields.prompt.empty() || pairs, ExitCode::kUsage,
+          "data import json: --template says how --messages, or --prompt with --completion, --chosen and --rejected, "
+          "become a text");
   fields.chat_template = chat;
   fields.template_values = a.text("template-values");
   require(fields.template_values.empty() || !fields.messages.empty() || !chat.empty(), ExitCode::kUsage,
-          "data import json: --template-values is for --messages, or --chosen and --rejected with --template");
+          "data import json: --template-values is for --messages, or goes with --template");
   fields.label = a.text("label");
   fields.weight = a.text("weight");
   fields.many_labels = a.has("many-labels");
@@ -267,20 +268,19 @@ std::vector<Option> import_options() {
       invalid_option(),
       whole_texts_option(),
       {"field", "json: the field that holds the text; default: text", "NAME", ""},
-      {"prompt", "json: the field of a prompt, on which there is no loss", "NAME", ""},
-      {"completion", "json: the field of what follows the prompt, on which the loss is", "NAME", ""},
+      {"prompt", "json: the field of a prompt, a text or a list of messages, on which there is no loss", "NAME", ""},
+      {"completion", "json: the field of what follows the prompt, a text or a list of messages, on which the loss is",
+       "NAME", ""},
       {"messages", "json: the field of a conversation, a list of {role, content}; the loss is on the assistant's",
        "NAME", ""},
-      {"chosen", "json: the field of an answer that was preferred, a text or with --template a conversation", "NAME",
-       ""},
+      {"chosen", "json: the field of an answer that was preferred, a text or a list of messages", "NAME", ""},
       {"rejected",
        "json: the field of the answer that was not; a run trains on both (data.packing: pairs), or on --chosen", "NAME",
        ""},
       {"template",
        "json: how messages become a text: chatml, llama3, plain or a file NAME.jinja; default: the tokenizer's own "
        "template; without one llama3 where the tokenizer has that template's tokens and not chatml's, else chatml; "
-       "with "
-       "--chosen none",
+       "with texts as --prompt, --completion, --chosen and --rejected none",
        "NAME", ""},
       template_values_option("json: "),
       {"skip-bad",

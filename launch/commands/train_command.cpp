@@ -1,4 +1,5 @@
 #include <atomic>
+#include <csignal>
 
 #include "core/base/log.h"
 #include "launch/commands/commands.h"
@@ -29,6 +30,7 @@ std::vector<Command> train_forms() {
 int train_command(const App& app, const std::vector<std::string>& given) {
   const Arguments arguments = parse_arguments(train_forms(), given);
   if (arguments.help) return 0;
+  std::signal(SIGPIPE, SIG_IGN);  // who reads the log may go, such as `head` or, at Ctrl-C, `tee`
   const bool limited = arguments.text("at-most") != "any";
   const auto settings = settings_of_file(app, arguments, true);
   RunStart options;

@@ -54,7 +54,10 @@ void check_config_text(std::string_view text, const std::string& name, bool has_
   for (size_t i = 0; i < text.size();) {
     unsigned char c = static_cast<unsigned char>(text[i]);
     size_t length = utf8_length(text, i);
-    if (length == 0) fail(line, "not UTF-8: save the file with UTF-8 encoding");
+    if (length == 0)
+      fail(line, has_lines ? "not UTF-8: save the file with UTF-8 encoding"
+                           : "not UTF-8, in which configurations are written; where that is the name of a file or "
+                             "folder, rename it, or name it by a link");
     if ((c < 0x20 && c != '\n' && c != '\t' && c != '\r') || c == 0x7F)
       fail(line, str("a control character (byte ", int{c}, "): not a text file"));
     if (c == '[' || c == '{') {

@@ -262,7 +262,7 @@ TEST_F(TableTest, ASecondTableIsNormalisedAsTheFirst) {
   refuse_like({"t.csv:2: column 'y'", "'c'", "no label of"}, "size,colour,y\n1,red,c\n");
   refuse_like({"t.csv:2: column 'size'", "'big'", "no number"}, "size,colour,y\nbig,red,a\n");
   refuse_like({"t.csv:1: has no column 'colour'"}, "size,y\n1,a\n");
-  refuse_like({"column 'colour' has missing values, but none is in"}, "size,colour,y\n1,,a\n");
+  refuse_like({"column 'colour' has no value", "none is missing in", "--unknown missing"}, "size,colour,y\n1,,a\n");
   expect_error(ExitCode::kBadData, {"first.h5: has labels and no numbers as targets; give --label"},
                [&] { import("size,y\n1,2\n", {.target = "y"}, first); });
   // Numbers to predict, too.

@@ -350,6 +350,9 @@ class TableImport {
       if (c.unknown++ == 0) c.unknown_line = row.line, c.other = cell;
       return;
     }
+    if (!known && c.categories && is_missing(c, cell))
+      refuse(row.line, c, "has no value", stands_for_none(cell), ", and none is missing in ", import_.like->name,
+             "; --unknown missing takes such a cell for none of its categories");
     if (!known)
       refuse(row.line, c, "holds '", cell, "', which is no ",
              c.categories ? "category of the column in " : "number that can be normalised as in ", import_.like->name,
@@ -371,6 +374,10 @@ class TableImport {
       Column& c = columns_[i];
       const std::optional<double>& number = numbers[i];
       if (is_missing(c, cells[i])) {
+        if (c.given && c.categories && !c.texts.contains("")) {
+          look_at_given(row, i, number);
+          continue;
+        }
         if (!(c.given ? c.filled : options_.fill_missing))
           refuse(line, c, "has no value", stands_for_none(cells[i]), "; --fill-missing fills such cells",
                  c.given ? "" : ", --leave-out leaves the column out");
@@ -411,8 +418,6 @@ class TableImport {
     for (size_t i : order_) {
       Column& c = columns_[i];
       require_meant(c, path_, form_);
-      require(!c.given || !c.categories || c.missing == 0 || c.texts.contains(""), ExitCode::kBadData, path_,
-              ": column '", c.name, "' has missing values, but none is in ", c.given ? import_.like->name : "");
       if (c.categories && c.missing > 0) c.texts.insert("");
       c.moments.settle();
       if (!c.given) c.mean = c.moments.mean, c.std = c.moments.scale();

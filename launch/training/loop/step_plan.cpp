@@ -142,7 +142,8 @@ std::vector<Metric> try_build(const Settings& settings, const Datasets& data, in
   const auto comm = make_plan_communicator(0, ranks);
   const Trainer trainer(settings, data, *comm);
   const Reference reference(data);  // as in a trainer, tasks of preferences read its values, too
-  try_pass(settings, reference.data().train->spec());
+  try_pass(settings, reference.data().train->spec(), settings.batch.micro);
+  try_smallest_micro_batch(settings, *reference.data().train);
   return trainer.placed().metrics();
 }
 

@@ -39,6 +39,7 @@ PlacedTask::PlacedTask(const Settings& settings, const Datasets& data, Communica
                        Use use)
     : settings_(settings), data_(data), comm_(comm) {
   fail_together(comm_, [&] {
+    require_rows_of_tokens();
     task_ = build_task(settings_, shapes, texts_of(data_.train->vocabulary()));
     metrics();  // refuses names that are not there
     require_weighed();
@@ -137,6 +138,23 @@ void PlacedTask::preflight() const {
   if (shown > 5) text += str("; and ", shown - 5, " more");
   if (comm_.rank() != 0) throw Error::secondary(ExitCode::kRanksDisagree);
   throw Error(ExitCode::kRanksDisagree, text);
+}
+
+// A tokenizer may have more tokens than the model of its folder, where tokens were added for a chat template.
+void PlacedTask::require_rows_of_tokens() const {
+  const Vocabulary* vocabulary = data_.train->vocabulary();
+  if (!settings_.pretrained || !vocabulary) return;
+  const int64_t rows = settings_.pretrained->task.tokens(), tokens = vocabulary->size();
+  if (rows == 0 || tokens <= rows) return;
+  std::string names;
+  for (int64_t id = rows; id < std::min(tokens, rows + 5); ++id)
+    names += str(names.empty() ? "" : ", ", id, " '", vocabulary->decode({static_cast<int32_t>(id)}), "'");
+  throw Error(ExitCode::kConfig,
+              str(settings_.config.place("init.from"), ": the embedding of ", settings_.pretrained->folder, " has ",
+                  rows, " rows, and the data's tokenizer ", tokens, " tokens: there is no row for ", names,
+                  tokens > rows + 5 ? ", ..." : "",
+                  "; import the data with the tokens that the model knows, or enlarge its embedding first "
+                  "(resize_token_embeddings of transformers)"));
 }
 
 // Else the losses would be added without weights, and their sum divided by that of the weights.

@@ -61,6 +61,7 @@ class PlacedTask {
   void place();
   void preflight() const;
   void require_weighed() const;
+  void require_rows_of_tokens() const;
   void require_targets(Use use) const;
   void require_tokenizer_of_folder() const;  // whose ids must mean what the data's mean
   void read_init(bool trained);

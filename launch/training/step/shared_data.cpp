@@ -1,5 +1,7 @@
 #include "launch/training/step/shared_data.h"
 
+#include <filesystem>
+
 #include "core/base/hash.h"
 #include "core/base/host.h"
 #include "core/base/log.h"
@@ -20,7 +22,8 @@ const Datasets& SharedData::open(Communicator& comm) {
       try {
         data_ = std::make_unique<Datasets>(settings_.source->open(options, static_cast<uint64_t>(settings_.seed)));
       } catch (const Error& e) {  // heard only where rank 0 has none
-        if (comm.rank() == 0 || e.code() != ExitCode::kMissingInput) throw;
+        if (e.code() != ExitCode::kMissingInput) throw;
+        if (comm.rank() == 0) throw e.with_message(e.what() + relative_to());
         throw Error(ExitCode::kOutputLocked, str(e.what(), kShare));
       }
       if (data_->train) resolve_steps(settings_, *data_->train);
@@ -38,6 +41,16 @@ const Datasets& SharedData::open(Communicator& comm) {
   });
   require_same(comm);
   return *data_;
+}
+
+// "; data.path is relative to ...", where it is.
+std::string SharedData::relative_to() const {
+  const std::string& path = settings_.data.path;
+  if (path.empty() || path.starts_with('/')) return "";
+  std::error_code ignored;
+  return str("; data.path is relative to the folder that the command is started in, ",
+             std::filesystem::current_path(ignored).string(),
+             ": start it where the run was started, or give data.path=FILE");
 }
 
 // Another file under the same path would give other samples to the ranks of one machine.

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "comm/communicator.h"
 #include "launch/config/settings.h"
@@ -18,6 +19,7 @@ class SharedData {
   const Datasets& open(Communicator& comm);
 
  private:
+  std::string relative_to() const;
   void require_same(Communicator& comm) const;
 
   Settings& settings_;

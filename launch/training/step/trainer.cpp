@@ -51,7 +51,10 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
             ExitCode::kConfig, settings_.config.place("verify.recompute"),
             ": with fast_attention in LOCKSTEP_CUDA_TRY the gradients of attention have other bits each time, so they "
             "cannot be compared");
-    if (comm_.rank() == 0 && current_device().has_bytes()) trial_ = try_pass(settings_, data_.train->spec());
+    if (comm_.rank() == 0 && current_device().has_bytes()) {
+      trial_ = try_pass(settings_, data_.train->spec(), settings_.batch.micro);
+      try_smallest_micro_batch(settings_, *data_.train);
+    }
   });
   const Mesh& mesh = parallel_.mesh();
   if (settings_.verify.every > 0 && mesh.replica().size > 1)

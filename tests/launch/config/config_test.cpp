@@ -469,7 +469,7 @@ TEST(DidYouMean, NamesOfOtherProgramsLeadToKeysThatThereAre) {
     EXPECT_TRUE(!other.ours.empty() || !other.note.empty()) << other.name;
     EXPECT_FALSE(ours.contains(other.name)) << other.name << " is a key of its own";
   }
-  EXPECT_GE(found.size(), 80u);
+  EXPECT_GE(found.size(), 150u);
   for (const auto& [name, is_there] : found) EXPECT_TRUE(is_there) << name;
 }
 

@@ -48,6 +48,25 @@ succeeds "without --special-tokens they are text" lockstep generate chat --promp
 expect "which a warning says" grep -q 'warning: the prompt holds <|im_start|> as text; --special-tokens' err
 succeeds "one prompt as JSON" ask chat --prompt "What is the question?" --json
 same "one prompt as JSON" '{"prompt":"What is the question?","text":"no","tokens":1,"stopped":true}' "$(sed 's/"tokens":[0-9]*/"tokens":1/' out)"
+# A prompt and its completion, and pairs, as lists of messages, in the form of TRL: they take the tokenizer's template; the prompt is not learnt.
+message() { printf '[%s]' "$(turn "$1" "$2")"; }
+printf '{"prompt": %s, "completion": %s}\n' "[$(turn user "What?"), $(turn assistant "no"), $(turn user "What is the answer?")]" "$(message assistant "The answer is 42.")" >trl.jsonl
+succeeds "prompt and completion as messages" lockstep data import json trl.jsonl trl.h5 --prompt prompt --completion completion --tokenizer "$tokenizer"
+expect "no warning" test "$(grep -c warning err)" -eq 0
+succeeds "show" lockstep data show trl.h5
+expect "the template is around them" grep -qF '<|im_start|>user' out
+expect "targets are the completion's alone" test "$(tr -d '\n' <out | grep -c 'The answer is 42')" -eq 1
+printf '{"messages": [%s, %s, %s, %s]}\n' "$(turn user "What?")" "$(turn assistant "no")" "$(turn user "What is the answer?")" "$(turn assistant "The answer is 42.")" >whole.jsonl
+succeeds "as a conversation" lockstep data import json whole.jsonl whole.h5 --messages messages --tokenizer "$tokenizer"
+targets() { lockstep data inspect "$1" --json | field targets; }
+expect "which learns the first answer, too" test "$(targets whole.h5)" -gt "$(targets trl.h5)"
+printf '{"prompt": %s, "chosen": %s, "rejected": %s}\n' "$(message user "What?")" "$(message assistant "no")" "$(message assistant "brief")" >pairs.jsonl
+succeeds "pairs as messages" lockstep data import json pairs.jsonl pairs.h5 --prompt prompt --chosen chosen --rejected rejected --tokenizer "$tokenizer"
+printf '{"prompt": "What?", "completion": "no"}\n' >plain.jsonl
+succeeds "texts" lockstep data import json plain.jsonl plain.h5 --prompt prompt --completion completion --tokenizer "$tokenizer"
+expect "that nothing ends" grep -q 'warning: nothing ends an answer, so that a model of these records may not learn to stop: --separator' err
+succeeds "with an end" lockstep data import json plain.jsonl plain.h5 --force --prompt prompt --completion completion --tokenizer "$tokenizer" --separator '<|im_end|>'
+expect "which is warned of no more" test "$(grep -c 'nothing ends' err)" -eq 0
 # Several, as JSON lines.
 {
   echo '{"id": 7, "prompt": "What is the answer?"}'

@@ -37,6 +37,16 @@ finds "torn data" 65 '^error +data +torn.h5: ' text.yaml data.path=torn.h5
 finds "the run directory is still looked at" 65 '^ok +run directory ' text.yaml data.path=torn.h5
 sed '/heads\|layers\|width/d; s/name: gpt/name: convnet/' text.yaml >wrong.yaml
 finds "another kind of data than the model reads" 78 '^error +model .*convnet needs images' wrong.yaml
+# Batch norm of one value a channel: 161 images in batches of 8 leave one for the last step of an epoch.
+make_images odd.idx odd_labels.idx 161 8
+lockstep data import idx odd.idx odd_labels.idx odd.h5 >/dev/null 2>&1
+printf 'seed: 1\nrun: {dir: norm}\ntrain: {epochs: 1}\nbatch: {global: 8, micro: 4}\nmodel: {name: resnet}\noptim: {lr: 0.01}\ndata: {path: odd.h5, validation: 0}\n' >norm.yaml
+said='batch.micro: of 161 samples in steps of 8 and micro-batches of 4, one micro-batch of an epoch has a single sample: module .*batch norm.*, such as batch.'
+finds "a last step that batch norm cannot compute" 78 "^error +model .*$said" norm.yaml
+refuses "and in train, before the first step" 78 ".*$said" lockstep train norm.yaml
+expect "of which nothing is there" test ! -s norm/metrics.jsonl
+succeeds "with the size that it names" lockstep train norm.yaml "$(grep -oE 'batch\.(micro|global)=[0-9]+' err | head -n 1)"
+
 finds "no GPU" 67 '^error +device .*device: cuda' text.yaml device=cuda
 sed '/path:/d' images.yaml >large.yaml
 keys=(data.name=synthetic_images data.synthetic.height=2048 data.synthetic.width=2048 batch.global=8000 batch.micro=8000 device=cpu)

@@ -275,6 +275,13 @@ succeeds "export in bf16 of what is in bf16" lockstep checkpoint convert pairs.b
 expect "export in bf16 of what is in bf16: the same weights" cmp -s pairs.bf16/model.safetensors again.bf16/model.safetensors
 succeeds "generate of a folder in bf16" lockstep generate pairs.bf16 --prompt "the cat" --tokens 20 --temperature 0
 refuses "generate of a folder: no averages" 64 '--ema: pairs.hf holds no averages' lockstep generate pairs.hf --ema
+succeeds "a tokenizer with more tokens" lockstep tokenizer train text.txt more.json --vocab-size 300
+succeeds "import with it" lockstep data import text text.txt more.h5 --tokenizer more.json
+rows=$(grep -oE '"vocab_size": *[0-9]+' pairs.hf/config.json | grep -oE '[0-9]+')
+refuses "more tokens than the folder's embedding has rows" 78 ".*init.from: the embedding of pairs.hf has $rows rows, and the data's tokenizer [0-9]+ tokens: there is no row for $rows '" \
+  lockstep train text.yaml run.dir=no data.path=more.h5 init.from=pairs.hf
+refuses "a path that is no UTF-8" 78 ".*not UTF-8, in which configurations are written; where that is the name of a file or folder, rename it" \
+  lockstep train text.yaml run.dir=no data.path="$(printf 'caf\351.h5')"
 rm pairs.hf/tokenizer.json
 refuses "generate of a folder without a tokenizer" 66 'pairs.hf' lockstep generate pairs.hf
 refuses "init.from with another vocabulary" 65 'run/checkpoints/step-00000030: was trained with another vocabulary .*tokens are characters there and byte pairs here' \

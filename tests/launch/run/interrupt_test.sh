@@ -30,6 +30,25 @@ succeeds "TERM, then --resume" lockstep train text.yaml "${again[@]}" run.dir=st
 succeeds "without TERM" lockstep train text.yaml "${again[@]}" run.dir=unstopped
 same "TERM, then --resume: the bits of the uninterrupted run" "$(digest unstopped)" "$(digest stopTERM)"
 
+# Who reads the log may go: after a line, or as Ctrl-C ends all of a pipe.
+code=0
+"$binary" train text.yaml run.dir=headless 2>&1 | head -n 1 >out || code=${PIPESTATUS[0]}
+same "a reader that leaves" 0 "$code"
+same "all steps" 30 "$(field step <headless/metrics.jsonl | tail -n 1)"
+expect "saved" test -d headless/checkpoints/step-00000030
+mkfifo pipe
+cat pipe >teed &
+reader=$!
+"$binary" train text.yaml "${endless[@]}" run.dir=teed-run >pipe 2>&1 &
+pid=$!
+wait_for_step teed-run 10 "$pid"
+kill "$reader"
+kill -s INT "$pid"
+code=0
+wait "$pid" || code=$?
+same "Ctrl-C of both" 75 "$code"
+expect "Ctrl-C of both: saved" test -n "$(ls teed-run/checkpoints)"
+
 # Not where the caller asked that SIGHUP be ignored.
 (trap '' HUP && exec "$binary" train text.yaml "${endless[@]}" run.dir=nohup) >out 2>err &
 pid=$!

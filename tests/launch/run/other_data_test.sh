@@ -11,6 +11,14 @@ measured() { # RUN key=value...: loss, accuracy and samples, or the error
 }
 loss_of() { measured "$@" | field loss; }
 
+# A run that is asked from another folder: data.path is relative to that of its training.
+succeeds "a run" lockstep train text.yaml train.steps=2 run.dir=asked
+mkdir elsewhere
+cd elsewhere
+refuses "from another folder" 66 "text.h5: .*; data.path is relative to the folder that the command is started in, .*/elsewhere: start it where the run was started, or give data.path=FILE" \
+  lockstep eval ../asked
+succeeds "with data.path" lockstep eval ../asked data.path=../text.h5
+cd ..
 # Images in folders: the classes are their names.
 into_folders() { # DATASET FOLDER NAMES-OF-LABELS...: its images as PNG files
   local i label names=("${@:3}") n

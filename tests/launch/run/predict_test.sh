@@ -144,7 +144,12 @@ expect "its classes: the same bytes" cmp classes.csv out
 sed 's/,red,/,pink,/' "$golden/new.csv" >pink.csv
 refuses "an unknown category" 65 "pink.csv:[0-9]+: column 'colour' holds 'pink', which is no category of the column in classes/checkpoints/step-00000002; --unknown missing" \
   lockstep predict classes pink.csv -o no.csv
+sed 's/,pink,/,,/' pink.csv >hole.csv
+refuses "an empty cell where the run's table had none" 65 "hole.csv:[0-9]+: column 'colour' has no value, and none is missing in classes/checkpoints/step-00000002; --unknown missing" lockstep predict classes hole.csv --fill-missing
+succeeds "as a missing value" lockstep predict classes hole.csv --unknown missing
+cp out hole
 succeeds "an unknown category as a missing value" lockstep predict classes pink.csv --unknown missing
+expect "an empty cell is what an unknown category is" cmp -s out hole
 expect "an unknown category as a missing value: warned of" grep -q "warning: pink.csv: column 'colour': [0-9]* of 120 values, such as 'pink'" err
 sed '3s/,[0-9.]*,/,,/' "$golden/new.csv" >gap.csv
 refuses "a missing value" 65 "gap.csv:3: column 'width' has no value; --fill-missing" lockstep predict classes gap.csv -o no.csv

@@ -27,7 +27,7 @@ replies() { # how many begin with WORD in the last completion
 }
 completes "a command" "train" tra
 completes "commands" "cancel chat check checkpoint completion config" c
-completes "a form" "keys schema show" config ""
+completes "a form" "keys names schema show" config ""
 completes "a form's beginning" "inspect" data in
 completes "a format" "csv idx images json llmc megatron npy parquet text webdataset" data import ""
 completes "a shell" "bash fish zsh" completion ""
