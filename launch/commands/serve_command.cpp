@@ -156,7 +156,10 @@ void serve(const Arguments& a, const HttpOptions& http, const EndingSignals& sig
 
 // Whether it continues texts; else it predicts something of samples.
 bool continues_texts(const App& app, const std::string& from) {
-  if (is_hf_folder(from)) return settings_of_pretrained(app, from)->pretrained->task.next_tokens;
+  if (is_hf_folder(from)) {
+    const auto settings = settings_of_pretrained(app, from);
+    return settings->pretrained->table->use == HfUse::kText && settings->pretrained->task.vocabulary == 0;
+  }
   const CheckpointInfo info = open_newest(from, false).info;
   if (info.data_schema.empty()) return !info.vocabulary.empty();
   const DataSchema schema = parse_schema(info.data_schema, from);

@@ -320,6 +320,15 @@ ask /v1/completions '{"prompt": "What", "n": 20, "max_tokens": 2}'
 rejects "more than there can be room for" 400 "20 texts at once, and there is room for 3"
 ends 0
 
+# A folder of transformers.
+folder=$(realpath "$here/../../parity/tasks/llama")
+serve "$folder" --name llama
+succeeds "generate" lockstep generate "$folder" --prompt "the cat" --tokens 8 --temperature 0 --json
+texts >generated
+ask /v1/completions '{"prompt": "the cat", "max_tokens": 8, "temperature": 0}'
+same "a folder: as generate" "$(cat generated)" "$(texts)"
+ends 0
+
 # A text that its model ends: the token that ended it is scored, and not shown, so that the prompt's own scores are all that lie before the last.
 printf '{"question": "What?", "answer": "no"}\n{"question": "Is it?", "answer": "no"}\n' >ending.jsonl
 succeeds "import" lockstep data import json ending.jsonl ending.h5 --prompt question --completion answer --tokenizer "$tokenizer" --separator '<|endoftext|>'
