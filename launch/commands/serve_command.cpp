@@ -188,6 +188,12 @@ int serve_texts(const App& app, Arguments& a, const HttpOptions& http) {
   return 0;
 }
 
+Pooling pooling_of(const std::string& name) {
+  require(name == "mean" || name == "first" || name == "last", ExitCode::kUsage, "--pool ", name,
+          ": must be mean, first or last");
+  return name == "mean" ? Pooling::kMean : name == "first" ? Pooling::kFirst : Pooling::kLast;
+}
+
 int serve_predictions(const App& app, Arguments& a, const HttpOptions& http) {
   const std::vector<std::string> moved = take_init_from(a);
   Predictor predictor = open_predictor(app, chosen_checkpoint(a), moved);
@@ -201,7 +207,11 @@ int serve_predictions(const App& app, Arguments& a, const HttpOptions& http) {
                           .most_samples = a.integer("choices", 1, 4096)};
   if (predictor.checkpoint)
     model.fingerprint = short_hash(str(to_hex(digest_of(*predictor.checkpoint)), a.has("ema") ? " averages" : ""));
-  PredictService service(predictor, {.averages = a.has("ema"), .most_waiting = a.integer("queue", 1)});
+  model.embeds = !a.text("layer").empty();
+  PredictService service(predictor, {.averages = a.has("ema"),
+                                     .layer = a.text("layer"),
+                                     .pooling = pooling_of(a.text("pool")),
+                                     .most_waiting = a.integer("queue", 1)});
   const EndingSignals signals;
   serve(a, http, signals, predict_routes(model, service), str(model.name, " (", described(predictor.data->schema), ")"),
         [&] { return service.drain(); });
@@ -215,12 +225,14 @@ std::vector<Command> serve_forms() {
       {"serve",
        "serve RUN [init.from=PATH] [--listen ADDRESS:PORT] [--key FILE | --insecure] [--host NAME,...] "
        "[--allow-origin URL,...] [--name NAME] [--batch N] [--context N] [--template NAME] [--template-values JSON] "
-       "[--precision P] [--best | --at STEP] [--ema]",
+       "[--layer NAME [--pool HOW]] [--precision P] [--best | --at STEP] [--ema]",
        "Answers over HTTP with the model of RUN, a run directory (its newest checkpoint), a checkpoint, or a folder of "
        "transformers. One that continues texts answers requests of OpenAI's API: /v1/completions, "
        "/v1/chat/completions, /tokenize, /detokenize; a text has the tokens that `lockstep generate` gives it with the "
        "same seed, whatever else is asked at the same time. Others answer /v1/predict, with the predictions of "
-       "`lockstep predict` for rows, texts or an image. All have /v1/models, /health, /metrics, and a page for "
+       "`lockstep predict` for rows, texts or an image; with --layer that and /v1/embeddings give the values of a "
+       "layer. "
+       "All have /v1/models, /health, /metrics, and a page for "
        "browsers at /. SIGTERM or Ctrl-C finishes what has begun and ends the server; a second one ends it at once.",
        with_model_options(
            {{"listen", "where to listen: a port of this machine alone, or ADDRESS:PORT; port 0: one that is free",
@@ -242,6 +254,10 @@ std::vector<Command> serve_forms() {
             {"connections", "how many connections there may be at once", "N", "1024"},
             {"time", "seconds after which a text that is not finished ends", "S", "600"},
             {"drain", "seconds that texts have to be finished once the server is to end", "S", "30"},
+            {"layer",
+             "what this module of the model gives, by its dotted name: /v1/embeddings of texts, and /v1/predict",
+             "NAME", ""},
+            {"pool", "of a layer that gives each token of a text values: mean, first or last", "HOW", "mean"},
             {"template",
              "of conversations: chatml, llama3, plain or a file NAME.jinja, as in data import json; default: the one "
              "that the model was tuned with or that its tokenizer has, else chatml, or llama3 where the tokenizer has "
@@ -257,7 +273,7 @@ int serve_command(const App& app, const std::vector<std::string>& given) {
   if (arguments.help) return 0;
   const HttpOptions http = http_options_of(arguments);
   arguments.number("drain", 0);  // refused here rather than at the end
-  const bool texts = continues_texts(app, chosen_checkpoint(arguments));
+  const bool texts = arguments.text("layer").empty() && continues_texts(app, chosen_checkpoint(arguments));
   if (!is_first_process()) return 0;
   require_open_files(http.most_connections + 64, str("for ", http.most_connections, " connections (--connections)"));
   return texts ? serve_texts(app, arguments, http) : serve_predictions(app, arguments, http);

@@ -39,6 +39,7 @@ struct PredictService::Model {
   TempDir folder;                 // of the samples of a request, as files
   std::optional<Datasets> first;  // which the task refers to
   std::optional<PlacedTask> placed;
+  std::unique_ptr<PredictedValues> of_layer;  // null where predictions are asked for
 };
 
 namespace {
@@ -132,7 +133,12 @@ void PredictService::run() {
   block_signals();
   std::optional<Model> model;
   try {
-    predicted_values(predictor_.data->schema, predictor_.input, {});  // refuses what predicts nothing
+    if (options_.layer.empty()) {
+      require(predictor_.settings->data.mask == 0, ExitCode::kUsage, predictor_.place,
+              ": was trained to find hidden tokens (data.mask), and says nothing of a whole text; --layer tells what a "
+              "layer of it gives");
+      predicted_values(predictor_.data->schema, predictor_.input, {});  // refuses what predicts nothing
+    }
     model.emplace(predictor_);
   } catch (...) {
     failure_ = std::current_exception();
@@ -188,15 +194,15 @@ Predictions PredictService::predict_all(Model& model, const PredictRequest& requ
   trace_mark();
   const std::string folder = model.folder / "request";
   const DataSchema& schema = predictor_.data->schema;
-  const auto values = predicted_values(schema, predictor_.input, {.top = request.top, .colours = {}});
+  Settings& settings = *predictor_.settings;
   InputOptions how;
+  how.context = predictor_.input.rank() == 1 && settings.data.mask == 0 ? predictor_.input[0] : 0;
   how.table.fill_missing = options_.fill_missing;
   how.table.unknown_is_missing = options_.unknown_is_missing;
   how.is_table = schema.kind == DataKind::kTokens;
   how.keep = std::vector<std::string>{};
   if (schema.kind == DataKind::kImages) how.keep.reset();
   PredictionInputs inputs(write_samples(request, folder), *predictor_.data, folder, std::move(how));
-  Settings& settings = *predictor_.settings;
   DataOptions data = settings.data;
   data.measured = DataPart::kAll;
   if (schema.kind == DataKind::kImages)  // of any size, resized to that of the run
@@ -205,7 +211,8 @@ Predictions PredictService::predict_all(Model& model, const PredictRequest& requ
   Datasets opened = source.open(data, static_cast<uint64_t>(settings.seed));
   const std::shared_ptr<const Dataset> samples = opened.validation;
   if (!model.placed) {
-    const TaskSpec shapes = task_of(samples->spec());
+    TaskSpec shapes = task_of(samples->spec());
+    if (samples->spec().next_tokens) shapes.input = predictor_.input;  // texts may be shorter
     require(shapes.input == predictor_.input, ExitCode::kBadData, "the samples are ", samples->spec().input().name, " ",
             shapes.input, ", but ", predictor_.place, " was trained on ", predictor_.input);
     model.first = std::move(opened);
@@ -213,23 +220,34 @@ Predictions PredictService::predict_all(Model& model, const PredictRequest& requ
       model.placed.emplace(settings, *model.first, *model.comm, shapes, PlacedTask::Use::kPredict);
       if (predictor_.checkpoint) model.placed->load_parameters(*predictor_.checkpoint, options_.averages);
       else model.placed->load_initial();
+      if (!options_.layer.empty())
+        model.of_layer = layer_values(model.placed->task().module(), options_.layer, options_.pooling);
     } catch (...) {
+      model.of_layer.reset();
       model.placed.reset();  // the next request tries again, and never computes with other weights
       throw;
     }
   }
+  std::unique_ptr<PredictedValues> predicted;
+  if (!model.of_layer) predicted = predicted_values(schema, predictor_.input, {.top = request.top, .colours = {}});
+  PredictedValues& values = model.of_layer ? *model.of_layer : *predicted;
   EvalOptions options = model.placed->eval_options();
   options.micro_batch = samples_at_once(samples->spec());
   Predictions out;
+  std::string parts;  // of a sample: the windows of a text
   predict(
       model.placed->task(), model.placed->parallel(), *samples, options,
-      [&](const Tensor& output, const Batch& batch) { return values->encode(output, batch); },
+      [&](const Tensor& output, const Batch& batch) { return values.encode(output, batch); },
       [&](const PredictedSamples& some) {
-        const size_t bytes = values->bytes();
+        const size_t bytes = values.bytes();
         for (int64_t i = 0; i < some.count; ++i) {
-          const std::string_view sample = some.bytes.substr(static_cast<size_t>(i) * bytes, bytes);
-          if (values->is_picture()) out.pictures.push_back(values->png(sample));
-          else out.samples.push_back(values->json(sample));
+          if (parts.empty()) inputs.next();
+          parts += some.bytes.substr(static_cast<size_t>(i) * bytes, bytes);
+          if (parts.size() < bytes * static_cast<size_t>(inputs.parts())) continue;
+          const std::string sample = values.joined(parts);
+          parts.clear();
+          if (values.is_picture()) out.pictures.push_back(values.png(sample));
+          else out.samples.push_back(values.json(sample));
         }
       });
   return out;

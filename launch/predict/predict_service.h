@@ -15,6 +15,7 @@
 
 #include "core/io/json.h"
 #include "data/samples/data_kind.h"
+#include "launch/predict/layer_values.h"
 #include "launch/predict/predictor.h"
 
 namespace lockstep {
@@ -23,7 +24,9 @@ struct PredictServiceOptions {
   bool averages = false;            // of the parameters (optim.ema)
   bool fill_missing = false;        // as in `lockstep predict --fill-missing`
   bool unknown_is_missing = false;  // as in `--unknown missing`
-  int64_t most_waiting = 256;       // requests
+  std::string layer = {};  // what this module gives, in the place of predictions (launch/predict/layer_values.h)
+  Pooling pooling = Pooling::kMean;
+  int64_t most_waiting = 256;  // requests
 };
 
 // Samples of one kind, that which the model reads.
@@ -41,8 +44,9 @@ struct Predictions {
 
 class PredictService {
  public:
-  // Throws ExitCode::kUsage for a model that predicts nothing of a sample. The model is loaded with the first request,
-  // in the service's thread; where that fails, so does the request. `predictor` lives as long as the service.
+  // Throws ExitCode::kUsage for a model that predicts nothing of a sample, where no layer is named. The model is loaded
+  // with the first request, in the service's thread; where that fails, so does the request. `predictor` lives as long
+  // as the service.
   PredictService(Predictor& predictor, const PredictServiceOptions& options);
   ~PredictService();  // requests that wait are answered with an error
   PredictService(const PredictService&) = delete;

@@ -2,6 +2,8 @@
 
 #include <ctime>
 
+#include "data/text/vocabulary.h"
+
 #include "launch/serve/request_fields.h"
 
 namespace lockstep {
@@ -30,6 +32,44 @@ std::vector<JsonValue> list_of(RequestFields& fields, const std::string& name, i
   return std::move(*items);
 }
 
+void check_model(RequestFields& fields, const ServedPredictions& model) {
+  const auto name = fields.text("model");
+  if (name && *name != model.name)
+    throw ApiError({404, str("there is no model '", *name, "' here; the one that is served is '", model.name, "'"),
+                    "model", "model_not_found"});
+}
+
+// RFC 4648.
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t three = 0;
+    for (size_t k = 0; k < 3; ++k)
+      three = three << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0);
+    for (size_t k = 0; k < 4; ++k) out += i + k <= bytes.size() ? kDigits[three >> (18 - 6 * k) & 63] : '=';
+  }
+  return out;
+}
+
+// The values of a layer, [..., "values": LIST], as OpenAI's API has them.
+JsonObject embedding_of(const JsonObject& sample, int64_t index, bool as_base64) {
+  const JsonValue* values = find_member(sample, "values");
+  check(values != nullptr, "a layer without values");
+  JsonObject out{{"object", "embedding"}, {"index", index}};
+  if (!as_base64) {
+    out.emplace_back("embedding", *values);
+    return out;
+  }
+  std::string bytes;
+  for (const JsonValue& each : parse_json_array(std::get<JsonText>(*values).text).value()) {
+    const auto number = static_cast<float>(as_number(each).value_or(0));
+    bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+  }
+  out.emplace_back("embedding", base64(bytes));
+  return out;
+}
+
 // The number of classes in "top=3" of a query.
 int64_t top_of(const std::string& query) {
   if (query.empty()) return 1;
@@ -37,6 +77,11 @@ int64_t top_of(const std::string& query) {
   if (digits.empty() || digits.size() > 6 || digits.find_first_not_of("0123456789") != digits.npos)
     refuse_field("top", "the query '", query, "' must be top=K, the number of classes to tell");
   return std::stoll(digits);
+}
+
+void require_taken(bool taken, const PredictService& service) {
+  if (!taken && service.drains()) throw ApiError({503, "the server ends"});
+  if (!taken) throw ApiError({429, "too many requests wait for their turn; ask again in a second", "", "queue_full"});
 }
 
 }  // namespace
@@ -53,10 +98,7 @@ PredictRequest read_predict(const HttpRequest& request, const ServedPredictions&
     return out;
   }
   RequestFields fields(request.body);
-  const auto name = fields.text("model");
-  if (name && *name != model.name)
-    throw ApiError({404, str("there is no model '", *name, "' here; the one that is served is '", model.name, "'"),
-                    "model", "model_not_found"});
+  check_model(fields, model);
   if (wanted == "images")
     refuse_field("",
                  "the model reads images: send a PNG or JPEG file as the body, with Content-Type image/png or "
@@ -74,6 +116,36 @@ PredictRequest read_predict(const HttpRequest& request, const ServedPredictions&
     out.rows.push_back(std::move(*row));
   }
   out.top = fields.integer("top", 0, 1000000).value_or(1);
+  fields.refuse_unknown();
+  return out;
+}
+
+AskedEmbeddings read_embeddings(const HttpRequest& request, const ServedPredictions& model) {
+  RequestFields fields(request.body);
+  check_model(fields, model);
+  if (reads(model) != std::string("texts") || !model.predictor.data->vocabulary)
+    refuse_field("", "the model reads no texts; /v1/predict gives the values of its layer for what it reads");
+  AskedEmbeddings out;
+  const JsonValue* input = fields.value("input");
+  const auto add = [&](const std::string& text) {
+    out.tokens += std::ssize(model.predictor.data->vocabulary->encode(text));
+    out.request.rows.push_back({{kText, text}});
+  };
+  if (const auto* text = input ? std::get_if<std::string>(input) : nullptr) {
+    add(*text);
+  } else {
+    for (const JsonValue& item : list_of(fields, "input", model.most_samples)) {
+      const auto* each = std::get_if<std::string>(&item);
+      if (!each) refuse_field("input", "'input' must be a text or a list of texts");
+      add(*each);
+    }
+  }
+  const std::string format = fields.text("encoding_format").value_or("float");
+  if (format != "float" && format != "base64")
+    refuse_field("encoding_format", "'encoding_format' is '", format, "': must be float or base64");
+  out.base64 = format == "base64";
+  fields.refuse_unless("dimensions", {});
+  fields.ignore({"user"});
   fields.refuse_unknown();
   return out;
 }
@@ -114,8 +186,21 @@ Routes predict_routes(const ServedPredictions& model, PredictService& service) {
                                                              {"system_fingerprint", text_or_null(model.fingerprint)},
                                                              {"predictions", json_array(found.samples)}}));
                                       });
-    if (!taken && service.drains()) throw ApiError({503, "the server ends"});
-    if (!taken) throw ApiError({429, "too many requests wait for their turn; ask again in a second", "", "queue_full"});
+    require_taken(taken, service);
+  });
+  if (!model.embeds) return out;
+  out.post("/v1/embeddings", [&model, &service](const Routes::Exchange& e) {
+    AskedEmbeddings asked = read_embeddings(e->request(), model);
+    const bool taken = service.submit(std::move(asked.request), [e, &model, base64 = asked.base64,
+                                                                 tokens = asked.tokens](const Predictions& found,
+                                                                                        std::exception_ptr error) {
+      if (error) return e->reply(reply_of(error));
+      std::vector<JsonObject> data;
+      for (const JsonObject& sample : found.samples) data.push_back(embedding_of(sample, std::ssize(data), base64));
+      const JsonText usage{json_line({{"prompt_tokens", tokens}, {"total_tokens", tokens}})};
+      e->reply(json_reply({{"object", "list"}, {"data", json_array(data)}, {"model", model.name}, {"usage", usage}}));
+    });
+    require_taken(taken, service);
   });
   return out;
 }

@@ -98,4 +98,26 @@ rejects "no image" 400 "the body is empty"
 ask /v1/predict '{"rows": [{"a": 1}]}'
 rejects "a row" 400 "the model reads images"
 ends 0
+
+# Embeddings of texts: the values of a layer, as predict --layer has them.
+make_text text.txt 800
+succeeds "import of text" lockstep data import text text.txt text.h5
+text_config >text.yaml
+succeeds "a run of text" lockstep train text.yaml train.steps=3
+printf 'the cat sat\na mat and it saw many red birds\n' >texts.txt # the second is longer than the context
+succeeds "predict" lockstep predict run texts.txt --layer blocks.1 --pool mean -o wanted.jsonl --force
+serve run --layer blocks.1
+ask /v1/embeddings '{"input": ["the cat sat", "a mat and it saw many red birds"], "model": "run"}'
+same "embeddings" 200 "$status"
+expect "as predict's" cmp -s <(grep -oE '"values":\[[^]]*' wanted.jsonl | cut -d '[' -f 2) <(grep -oE '"embedding":\[[^]]*' out | cut -d '[' -f 2)
+expect "usage" grep -q '"usage":{"prompt_tokens":42,"total_tokens":42}' out
+ask /v1/embeddings '{"input": "the cat sat", "encoding_format": "base64"}'
+first=$(grep -oE '"embedding":"[^"]*' out | cut -d '"' -f 4 | base64 -d | od -An -v -tf4 | awk '{ for (i = 1; i <= NF; i++) print $i }' | head -n 1)
+expect "as base64" awk -v a="$first" -v b="$(grep -oE '"values":\[[^,]*' wanted.jsonl | head -n 1 | cut -d '[' -f 2)" 'BEGIN { d = a - b; exit !(a != "" && d < 1e-5 && d > -1e-5) }'
+ask /v1/embeddings '{"input": [1, 2]}'
+rejects "token ids" 400 "'input' must be a text or a list of texts"
+ask /v1/embeddings '{"input": "a", "dimensions": 3}'
+rejects "dimensions" 400 "'dimensions' is not supported"
+ends 0
+refuses "another pooling" 64 "--pool max: must be mean, first or last" lockstep serve run --layer blocks.1 --pool max --listen 0
 exit "$failed"
