@@ -3,7 +3,6 @@
 #include <ctime>
 
 #include "data/text/vocabulary.h"
-
 #include "launch/serve/request_fields.h"
 
 namespace lockstep {
