@@ -78,8 +78,48 @@ const StoredRows* DatasetFile::by_chunk(const std::string& name) const {
   return nullptr;
 }
 
+namespace {
+
+// What makes a dataset of a file of another kind, by its name; empty where none is known.
+std::string import_of(const std::string& path) {
+  struct Import {
+    std::string_view ending, words, of_run;
+  };
+  constexpr std::string_view kLike = "; --like RUN reads it as that run's data",
+                             kIds = "; --vocabulary RUN gives it that run's ids";
+  static constexpr Import kImports[] = {{".csv", "csv FILE OUT --label COLUMN", kLike},
+                                        {".tsv", "csv FILE OUT --label COLUMN", kLike},
+                                        {".parquet", "parquet FILE OUT --label COLUMN", kLike},
+                                        {".npy", "npy FILE LABELS OUT", kLike},
+                                        {".npz", "npy FILE OUT", kLike},
+                                        {".txt", "text FILE OUT", kIds},
+                                        {".json", "json FILE OUT", ""},
+                                        {".jsonl", "json FILE OUT", ""},
+                                        {".ndjson", "json FILE OUT", ""}};
+  for (const Import& each : kImports) {
+    if (!path.ends_with(each.ending)) continue;
+    std::string out(each.words);
+    out.replace(out.find("FILE"), 4, path);
+    out.replace(out.find("OUT"), 3, path.substr(0, path.size() - each.ending.size()) + ".h5");
+    return str(": import it first, `lockstep data import ", out, "`", each.of_run);
+  }
+  return "";
+}
+
+Hdf5File open_hdf5(const std::string& path) {
+  try {
+    return Hdf5File::open(path);
+  } catch (const Error& e) {
+    const std::string import = e.code() == ExitCode::kBadData ? import_of(path) : "";
+    if (import.empty()) throw;
+    throw e.with_message(e.what() + import);
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes) {
-  const auto file = std::make_shared<const Hdf5File>(Hdf5File::open(path));
+  const auto file = std::make_shared<const Hdf5File>(open_hdf5(path));
   auto out = std::make_shared<DatasetFile>();
   out->path = path;
   out->header = read_dataset_header(*file);

@@ -19,6 +19,7 @@ struct Decoder {
   int orientation = 1;                           // EXIF's, 1 to 8
   WideValues wide;                               // of 16 bits, once it is decoded
   char failure[256] = "the library gives no reason";
+  bool supported = true;  // false: the file is whole, and of a form that is not read, which `failure` names
 };
 
 std::unique_ptr<Decoder> png_decoder();

@@ -34,6 +34,7 @@ std::unique_ptr<Decoder> opened(std::string_view file, const std::string& name, 
   require(png || jpeg, ExitCode::kBadData, name, mask ? ": is no PNG file" : ": is neither a PNG nor a JPEG file");
   std::unique_ptr<Decoder> decoder = mask ? mask_decoder() : png ? png_decoder() : jpeg_decoder();
   const bool good = decoder->open(file);
+  require(good || decoder->supported, ExitCode::kBadData, name, ": ", decoder->failure);
   const char* what = mask ? ": is no mask, or damaged: " : png ? ": is a damaged PNG: " : ": is a damaged JPEG: ";
   require(good, ExitCode::kBadData, name, what, decoder->failure);
   const ImageInfo& i = decoder->stored;

@@ -32,7 +32,9 @@ class JpegDecoder final : public Decoder {
     jpeg_save_markers(&jpeg_, JPEG_APP0 + 1, 0xFFFF);
     jpeg_read_header(&jpeg_, TRUE);
     if (jpeg_.num_components != 1 && jpeg_.num_components != 3) {
-      std::snprintf(failure, sizeof failure, "it has %d colours; 1 (grey) or 3 can be read", jpeg_.num_components);
+      supported = false;
+      std::snprintf(failure, sizeof failure, "has %d colours%s; grey and RGB images are read: convert it",
+                    jpeg_.num_components, jpeg_.num_components == 4 ? " (CMYK)" : "");
       return false;
     }
     stored = {jpeg_.image_height, jpeg_.image_width, jpeg_.num_components};

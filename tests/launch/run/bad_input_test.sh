@@ -82,7 +82,9 @@ refuses "no run to digest" 66 '.*nope' lockstep checkpoint digest nope
 refuses "no input to import" 66 'nope.txt: ' lockstep data import text nope.txt new.h5
 head -c 5000 text.h5 >truncated.h5
 refuses "truncated dataset" 65 'truncated.h5: .*truncated' lockstep train text.yaml run.dir=new data.path=truncated.h5
-refuses "no HDF5 file" 65 'text.txt: is not an HDF5 file' lockstep train text.yaml run.dir=new data.path=text.txt
+refuses "no HDF5 file" 65 'text.txt: is not an HDF5 file: import it first, `lockstep data import text text.txt text.h5`; --vocabulary RUN' lockstep train text.yaml run.dir=new data.path=text.txt
+printf 'a,b\n1,2\n' >new.csv
+refuses "a table" 65 'new.csv: is not an HDF5 file: import it first, `lockstep data import csv new.csv new.h5 --label COLUMN`; --like RUN' lockstep train text.yaml run.dir=new data.path=new.csv
 refuses "inspect of a truncated dataset" 65 'truncated.h5: ' lockstep data inspect truncated.h5
 : >empty.txt
 refuses "empty text" 65 'empty.txt: ' lockstep data import text empty.txt new.h5
