@@ -145,7 +145,7 @@ class Checks {
     if (!resumes && !pretrained && !settings_->init.from.empty()) from = open_newest(settings_->init.from, false);
     int64_t parameters = 0;
     plan_for_placement();
-    try_smallest_micro_batch(*settings_, *Reference(data_->open(*make_plan_communicator(0, 1))).data().train);
+    try_smallest();
     const int machine_ranks = ranks_ % here_ == 0 ? here_ : 0;
     plan_ = plan_step(*settings_, *data_, ranks_, PlannedRanks::kFirst, machine_ranks, [&](const Trainer& t) {
       parameters = t.parameter_count();
@@ -159,6 +159,13 @@ class Checks {
                 pretrained ? str("; starts from ", settings_->init.from)
                 : from     ? str(resumes ? "; goes on from " : "; starts from ", from->dir)
                            : std::string())};
+  }
+
+  void try_smallest() {
+    Stream stream(new_meta_device(), Stream::Mode::kInline);
+    WithStream with(stream);
+    const Reference reference(data_->open(*make_plan_communicator(0, 1)));
+    try_smallest_micro_batch(*settings_, *reference.data().train);
   }
 
   Finding directory() const {

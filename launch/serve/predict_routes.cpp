@@ -60,8 +60,10 @@ JsonObject embedding_of(const JsonObject& sample, int64_t index, bool as_base64)
     out.emplace_back("embedding", *values);
     return out;
   }
+  const auto numbers = parse_json_array(std::get<JsonText>(*values).text);
+  check(numbers.has_value(), "the values of a layer are no list");
   std::string bytes;
-  for (const JsonValue& each : parse_json_array(std::get<JsonText>(*values).text).value()) {
+  for (const JsonValue& each : *numbers) {
     const auto number = static_cast<float>(as_number(each).value_or(0));
     bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
   }

@@ -345,7 +345,8 @@ TEST_F(RecordsTest, WhatIsNoPairIsRefused) {
   refuse({"in.jsonl:1: has no field \"no\""}, put("in.jsonl", R"({"q": "a", "yes": "b"})"), fields);
   refuse({"in.jsonl:1: its field \"no\" holds no answer"}, put("in.jsonl", R"({"q": "a", "yes": "b", "no": ""})"),
          fields);
-  refuse({"in.jsonl:1: its field \"yes\" is no text"}, put("in.jsonl", R"({"yes": [], "no": "x"})"), chats);
+  refuse({"in.jsonl:1: its field \"yes\" is no text"}, put("in.jsonl", R"({"yes": 3, "no": "x"})"), chats);
+  refuse({"in.jsonl:1: its field \"yes\" holds no answer"}, put("in.jsonl", R"({"yes": [], "no": "x"})"), chats);
   refuse({"in.jsonl:1: its field \"no\" holds no answer"},
          put("in.jsonl", R"({"yes": "x", "no": [{"role": "user", "content": "x"}]})"),
          {.chat_template = "plain", .chosen = "yes", .rejected = "no"});

@@ -21,7 +21,7 @@ data: {path: table.h5, validation: 0.1}
 compute: {threads: 1}
 YAML
 succeeds "a run" lockstep train table.yaml
-{ head -n 1 "$golden/new.csv" | cut -d, -f2- && tail -n +2 "$golden/new.csv" | head -n 20 | cut -d, -f3-; } >rows.csv # without names, which hold a comma
+{ head -n 1 "$golden/new.csv" | cut -d, -f2- && sed -n '2,21p' "$golden/new.csv" | cut -d, -f3-; } >rows.csv # without names, which hold a comma
 succeeds "predict" lockstep predict table rows.csv -o wanted.jsonl --top 3
 awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) name[i] = $i; next }
   { row = ""; for (i = 1; i <= NF; i++) row = row (i > 1 ? ", " : "") "\"" name[i] "\": " ($i ~ /^-?[0-9.]+$/ ? $i : "\"" $i "\""); print "{" row "}" }' rows.csv >rows.jsonl
