@@ -22,7 +22,7 @@ expect "models" grep -qE '"id":"cats","object":"model".*"max_model_len":16' out
 ask /
 expect "the page" grep -q '<title>Lockstep</title>' out
 expect "its policy" grep -qiE "^Content-Security-Policy: default-src 'none'; script-src 'nonce-[0-9a-f]{32}'" reply
-expect "its nonce" grep -q "<script nonce=\"$(grep -oE "nonce-[0-9a-f]{32}" reply | head -n 1 | cut -c 7-)\">" out
+expect "its nonce" grep -q "<script nonce=\"$(grep -oE "nonce-[0-9a-f]{32}" reply | sed -n 1p | cut -c 7-)\">" out
 
 # The same texts as those of generate.
 for seed in 1 7; do
@@ -59,7 +59,7 @@ sed -E 's/.*"choices":\[\{"index":0,(.*\})\],"usage".*/\1/; s/\},\{"index":[0-9]
 expect "a list of prompts" cmp -s alone together
 ask /v1/completions '{"prompt": "the", "max_tokens": 6, "seed": 3, "n": 3}'
 same "three choices" 3 "$(grep -o '"index":' out | wc -l)"
-grep -oE '"text":"[^"]*"' out | head -n 1 >first
+grep -oE '"text":"[^"]*"' out | sed -n 1p >first
 ask /v1/completions '{"prompt": "the", "max_tokens": 6, "seed": 3}'
 expect "the first has the seed itself" grep -qF "$(cat first)" out
 clients=()

@@ -7,6 +7,7 @@ trap 'if [ -n "$server" ]; then kill -9 "$server" 2>/dev/null; fi; rm -rf "$work
 
 # serve RUN options...: $port and $server are then its own.
 serve() {
+  : >served.log
   "$binary" serve "$@" --listen 127.0.0.1:0 >served.out 2>served.log &
   server=$!
   until grep -q '^serving ' served.log || ! kill -0 "$server" 2>/dev/null; do sleep 0.02; done
