@@ -68,10 +68,10 @@ struct JsonFields {
   bool many_labels = false;          // as of TableOptions
   std::string chosen = {}, rejected = {};
 };
-// Inputs are read in order, each once, so that "-" may be a pipe. The tokens are those of options.vocabulary, bytes
-// where it is null; options.separator follows each record and is a target. Empty lines and empty records are left out.
-// A line that is no such record is an error (kBadData) that names file and line; the first `skip_bad` of them are
-// warned of and left out instead.
+// Inputs are read in order, and "-", standard input, once, so that it may be a pipe. The tokens are those of
+// options.vocabulary, bytes where it is null; options.separator follows each record and is a target. Empty lines and
+// empty records are left out. A line that is no such record is an error (kBadData) that names file and line; the first
+// `skip_bad` of them are warned of and left out instead.
 void import_json(const std::vector<std::string>& inputs, const std::string& output, const JsonFields& fields,
                  int64_t skip_bad, const ImportOptions& options = {});
 

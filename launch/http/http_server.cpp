@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace net = boost::asio;
 using net::ip::tcp;
-using Failure = boost::system::error_code;
+using NetError = boost::system::error_code;
 
 namespace {
 
@@ -24,7 +24,7 @@ void close_at_exec(int socket) { ::fcntl(socket, F_SETFD, FD_CLOEXEC); }
 }  // namespace
 
 void HttpServer::Core::start(const std::string& what) {
-  Failure failure;
+  NetError failure;
   const auto address = net::ip::make_address(options.address.host, failure);
   require(!failure, ExitCode::kUsage, what, ": '", options.address.host, "' is no address in digits");
   const tcp::endpoint endpoint(address, options.address.port);
@@ -52,11 +52,11 @@ void HttpServer::Core::serve() {
 }
 
 void HttpServer::Core::accept() {
-  acceptor_.async_accept([this](Failure failure, tcp::socket socket) {
+  acceptor_.async_accept([this](NetError failure, tcp::socket socket) {
     if (!acceptor_.is_open()) return;
     if (failure) {
       retry_.expires_after(kRetry);
-      retry_.async_wait([this](Failure cancelled) {
+      retry_.async_wait([this](NetError cancelled) {
         if (!cancelled && acceptor_.is_open()) accept();
       });
       return;
@@ -74,7 +74,7 @@ void HttpServer::Core::accept() {
 void HttpServer::Core::stop_accepting() {
   draining = true;
   net::post(context, [self = shared_from_this()] {
-    Failure ignored;
+    NetError ignored;
     self->acceptor_.close(ignored);
     self->retry_.cancel();
   });

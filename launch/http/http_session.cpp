@@ -15,7 +15,7 @@ namespace net = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
 using net::ip::tcp;
-using Failure = beast::error_code;
+using NetError = beast::error_code;
 
 namespace {
 
@@ -97,7 +97,7 @@ void HttpSession::find_head() {
   const size_t room = buffer_.max_size() - buffer_.size();
   if (room == 0) return refuse({431, str("the request's head has more than ", core_->options.most_head, " bytes")});
   stream_.async_read_some(buffer_.prepare(std::min(room, kReadBytes)),
-                          [self = shared_from_this()](Failure failure, size_t size) {
+                          [self = shared_from_this()](NetError failure, size_t size) {
                             if (failure) return self->close();  // a stream that was too slow is closed already
                             self->buffer_.commit(size);
                             self->find_head();
@@ -112,7 +112,7 @@ void HttpSession::take_head(std::string_view head) {
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(core_->options.most_head));
   parser_->body_limit(core_->options.most_body);
-  Failure broken;
+  NetError broken;
   buffer_.consume(parser_->put(net::buffer(head.data(), head.size()), broken));
   if (broken == http::error::body_limit) return refuse_body();
   if (broken && broken != http::error::need_more) return unclear(broken.message());
@@ -132,7 +132,7 @@ void HttpSession::write(std::string text, std::function<void()> then) {
   const auto held = std::make_shared<std::string>(std::move(text));
   stream_.expires_after(duration_of(core_->options.write_seconds));
   net::async_write(stream_, net::buffer(*held),
-                   [self = shared_from_this(), held, then = std::move(then)](Failure failure, size_t) {
+                   [self = shared_from_this(), held, then = std::move(then)](NetError failure, size_t) {
                      if (failure) return self->gone();
                      then();
                    });
@@ -140,7 +140,7 @@ void HttpSession::write(std::string text, std::function<void()> then) {
 
 void HttpSession::read_body() {
   stream_.expires_after(duration_of(core_->options.body_seconds));
-  http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](Failure failure, size_t) {
+  http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](NetError failure, size_t) {
     if (!failure) return self->handle();
     self->keep_ = false;
     if (failure == http::error::body_limit) return self->refuse_body();
@@ -220,7 +220,7 @@ void HttpSession::refuse_body() {
 // its bytes the end of the connection is looked for now and then.
 void HttpSession::watch() {
   if (buffer_.size() > 0) return watch_again();
-  stream_.socket().async_wait(tcp::socket::wait_read, [self = shared_from_this(), number = number_](Failure failure) {
+  stream_.socket().async_wait(tcp::socket::wait_read, [self = shared_from_this(), number = number_](NetError failure) {
     if (failure || number != self->number_) return;
     self->watch_again();
   });
@@ -231,7 +231,7 @@ void HttpSession::watch_again() {
   pollfd polled{stream_.socket().native_handle(), POLLRDHUP, 0};
   if (::poll(&polled, 1, 0) > 0 && (polled.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) return gone();
   watch_.expires_after(kWatch);
-  watch_.async_wait([self = shared_from_this(), number = number_](Failure failure) {
+  watch_.async_wait([self = shared_from_this(), number = number_](NetError failure) {
     if (!failure && number == self->number_) self->watch_again();
   });
 }
@@ -251,7 +251,7 @@ void HttpSession::close() {
   set_answered();
   state_ = State::kClosed;
   watch_.cancel();
-  Failure ignored;
+  NetError ignored;
   stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
   stream_.close();
 }
@@ -339,7 +339,7 @@ void HttpSession::finish_reply() {
   set_answered();
   if (state_ == State::kClosed) return;
   if (keep_) return read_head();
-  Failure ignored;
+  NetError ignored;
   stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
   stream_.expires_after(duration_of(kLingerSeconds));
   linger();
@@ -349,7 +349,7 @@ void HttpSession::finish_reply() {
 void HttpSession::linger() {
   buffer_.consume(buffer_.size());
   stream_.async_read_some(buffer_.prepare(std::min(kReadBytes, buffer_.max_size())),
-                          [self = shared_from_this()](Failure failure, size_t size) {
+                          [self = shared_from_this()](NetError failure, size_t size) {
                             self->dropped_ += size;
                             if (failure || self->dropped_ > kLingerBytes) return self->close();
                             self->linger();

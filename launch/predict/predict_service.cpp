@@ -197,11 +197,8 @@ Predictions PredictService::predict_all(Model& model, const PredictRequest& requ
   Settings& settings = *predictor_.settings;
   InputOptions how;
   how.context = predictor_.input.rank() == 1 && settings.data.mask == 0 ? predictor_.input[0] : 0;
-  how.table.fill_missing = options_.fill_missing;
-  how.table.unknown_is_missing = options_.unknown_is_missing;
   how.is_table = schema.kind == DataKind::kTokens;
-  how.keep = std::vector<std::string>{};
-  if (schema.kind == DataKind::kImages) how.keep.reset();
+  if (schema.kind != DataKind::kImages) how.keep = std::vector<std::string>{};
   PredictionInputs inputs(write_samples(request, folder), *predictor_.data, folder, std::move(how));
   DataOptions data = settings.data;
   data.measured = DataPart::kAll;

@@ -21,9 +21,7 @@
 namespace lockstep {
 
 struct PredictServiceOptions {
-  bool averages = false;            // of the parameters (optim.ema)
-  bool fill_missing = false;        // as in `lockstep predict --fill-missing`
-  bool unknown_is_missing = false;  // as in `--unknown missing`
+  bool averages = false;   // of the parameters (optim.ema)
   std::string layer = {};  // what this module gives, in the place of predictions (launch/predict/layer_values.h)
   Pooling pooling = Pooling::kMean;
   int64_t most_waiting = 256;  // requests

@@ -1,4 +1,5 @@
-// Predictor: what predicts, a checkpoint or a folder of transformers, and what it was trained on.
+// Predictor: a checkpoint or a folder of transformers, opened for prediction, with the description of its training
+// data.
 #pragma once
 
 #include <cstdint>

@@ -31,13 +31,6 @@ std::vector<JsonValue> list_of(RequestFields& fields, const std::string& name, i
   return std::move(*items);
 }
 
-void check_model(RequestFields& fields, const ServedPredictions& model) {
-  const auto name = fields.text("model");
-  if (name && *name != model.name)
-    throw ApiError({404, str("there is no model '", *name, "' here; the one that is served is '", model.name, "'"),
-                    "model", "model_not_found"});
-}
-
 // RFC 4648.
 std::string base64(std::string_view bytes) {
   constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -99,7 +92,7 @@ PredictRequest read_predict(const HttpRequest& request, const ServedPredictions&
     return out;
   }
   RequestFields fields(request.body);
-  check_model(fields, model);
+  check_model(fields, model.name);
   if (wanted == "images")
     refuse_field("",
                  "the model reads images: send a PNG or JPEG file as the body, with Content-Type image/png or "
@@ -123,7 +116,7 @@ PredictRequest read_predict(const HttpRequest& request, const ServedPredictions&
 
 AskedEmbeddings read_embeddings(const HttpRequest& request, const ServedPredictions& model) {
   RequestFields fields(request.body);
-  check_model(fields, model);
+  check_model(fields, model.name);
   if (reads(model) != std::string("texts") || !model.predictor.data->vocabulary)
     refuse_field("", "the model reads no texts; /v1/predict gives the values of its layer for what it reads");
   AskedEmbeddings out;

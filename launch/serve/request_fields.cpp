@@ -97,4 +97,11 @@ void RequestFields::refuse_unknown() const {
       refuse_field(name, "'", name, "' is no field of this request");
 }
 
+void check_model(RequestFields& fields, const std::string& served) {
+  const auto name = fields.text("model");
+  if (name && *name != served)
+    throw ApiError({404, str("there is no model '", *name, "' here; the one that is served is '", served, "'"), "model",
+                    "model_not_found"});
+}
+
 }  // namespace lockstep

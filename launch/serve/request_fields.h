@@ -64,4 +64,7 @@ class RequestFields {
   std::set<std::string> known_;
 };
 
+// The field "model" of a request. Throws ApiError with status 404 where it names another than `served`.
+void check_model(RequestFields& fields, const std::string& served);
+
 }  // namespace lockstep

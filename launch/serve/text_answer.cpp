@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/hash.h"
+#include "core/base/text_table.h"
 
 namespace lockstep {
 namespace {
@@ -15,10 +16,6 @@ std::string new_id(const char* kind) {
   static const uint64_t process = std::random_device()();
   static std::atomic<uint64_t> number{0};
   return kind + to_hex(hash128(str(process, " ", ++number))).substr(0, 24);
-}
-
-int64_t count_characters(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
 }
 
 const char* finish_of(Finish finish) { return finish == Finish::kLength ? "length" : "stop"; }
@@ -43,7 +40,7 @@ TextAnswer::TextAnswer(std::shared_ptr<HttpExchange> exchange, AskedTexts asked,
       fingerprint_(std::move(fingerprint)),
       id_(new_id(asked_.chat ? "chatcmpl-" : "cmpl-")),
       created_(std::time(nullptr)),
-      choices_(asked_.jobs.size()) {}
+      choices_(asked_.prompts.size() * static_cast<size_t>(asked_.choices)) {}
 
 const AskedPrompt& TextAnswer::prompt_of(size_t index) const {
   return asked_.prompts[index / static_cast<size_t>(asked_.choices)];
@@ -108,7 +105,7 @@ JsonValue TextAnswer::log_probs(size_t index, size_t first, size_t end, bool wit
     if (first_of_prompt && text.starts_with(' ') && !prompt_of(index).text.starts_with(' ')) text.erase(0, 1);
     tokens.emplace_back(text);
     offsets.emplace_back(choice.offset);
-    choice.offset += count_characters(text);
+    choice.offset += static_cast<int64_t>(columns(text));
     values.push_back(found ? JsonValue(found->chosen.log_prob) : JsonValue(nullptr));
     if (!found || *asked_.log_probs == 0) return likeliest.emplace_back(nullptr), void();
     JsonObject top;  // of tokens that read alike, the likelier

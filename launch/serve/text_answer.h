@@ -14,7 +14,7 @@ namespace lockstep {
 
 class TextAnswer {
  public:
-  // `fingerprint`: of the model and how it computes. `exchange`: that of the request.
+  // `fingerprint`: of the model and how it computes. `exchange`: that of the request. `asked.jobs` is not read.
   TextAnswer(std::shared_ptr<HttpExchange> exchange, AskedTexts asked, const ServedText& model,
              std::string fingerprint);
 

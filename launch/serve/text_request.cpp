@@ -9,7 +9,8 @@ constexpr int64_t kMostLikeliest = 20;  // OpenAI's limit of top_logprobs
 constexpr size_t kMostStops = 16, kLongestStop = 1024;
 constexpr int64_t kCompletionTokens = 16;  // OpenAI's default for completions
 
-// A seed for who asks for none: replies say it, so that a text can be made again. JSON's readers keep 53 bits.
+// The seed of a request that gives none. Replies return it, so that a client can repeat the request. 53 bits, which
+// every JSON reader keeps exactly.
 uint64_t random_seed() {
   std::random_device device;
   return (uint64_t{device()} << 32 | device()) >> 11;
@@ -35,13 +36,6 @@ std::vector<int32_t> token_list(const std::vector<JsonValue>& values, const std:
     out.push_back(static_cast<int32_t>(*id));
   }
   return out;
-}
-
-void check_model(RequestFields& fields, const ServedText& model) {
-  const auto name = fields.text("model");
-  if (name && *name != model.name)
-    throw ApiError({404, str("there is no model '", *name, "' here; the one that is served is '", model.name, "'"),
-                    "model", "model_not_found"});
 }
 
 // What cannot fit is refused before it is encoded, which takes time.
@@ -238,7 +232,7 @@ void read_shared(RequestFields& fields, const ServedText& model, std::optional<i
 AskedTexts read_completion(const std::string& body, const ServedText& model) {
   RequestFields fields(body);
   AskedTexts out;
-  check_model(fields, model);
+  check_model(fields, model.name);
   out.prompts = of_field("prompt", [&] { return read_prompts(fields, model); });
   out.echo = fields.flag("echo").value_or(false);
   if (const JsonValue* given = fields.value("logprobs"); given && !std::holds_alternative<bool>(*given))
@@ -257,7 +251,7 @@ AskedTexts read_chat(const std::string& body, const ServedText& model) {
   RequestFields fields(body);
   AskedTexts out;
   out.chat = true;
-  check_model(fields, model);
+  check_model(fields, model.name);
   out.prompts = {{"", read_messages(fields, model)}};
   const auto most = fields.integer("max_completion_tokens", 1), older = fields.integer("max_tokens", 1);
   const bool log_probs = fields.flag("logprobs").value_or(false);
@@ -275,7 +269,7 @@ AskedTexts read_chat(const std::string& body, const ServedText& model) {
 
 std::vector<int32_t> read_tokenize(const std::string& body, const ServedText& model) {
   RequestFields fields(body);
-  check_model(fields, model);
+  check_model(fields, model.name);
   std::vector<int32_t> out;
   if (fields.value("messages")) {
     out = read_messages(fields, model);
@@ -292,7 +286,7 @@ std::vector<int32_t> read_tokenize(const std::string& body, const ServedText& mo
 
 std::string read_detokenize(const std::string& body, const ServedText& model) {
   RequestFields fields(body);
-  check_model(fields, model);
+  check_model(fields, model.name);
   const JsonValue* value = fields.value("tokens");
   const auto* list = value ? std::get_if<JsonText>(value) : nullptr;
   const auto items = list ? parse_json_array(list->text) : std::nullopt;

@@ -9,7 +9,7 @@ namespace {
 
 void answer_texts(const Routes::Exchange& exchange, AskedTexts asked, const ServedText& model, TextEngine& engine,
                   const std::string& fingerprint) {
-  std::vector<TextJob> jobs = asked.jobs;
+  std::vector<TextJob> jobs = std::move(asked.jobs);
   const auto answer = std::make_shared<TextAnswer>(exchange, std::move(asked), model, fingerprint);
   const auto id = engine.submit(
       std::move(jobs), [answer](size_t index, TextUpdate update) { answer->update(index, std::move(update)); });

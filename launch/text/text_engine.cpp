@@ -1,7 +1,6 @@
 #include "launch/text/text_engine.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "core/base/error.h"
@@ -11,16 +10,12 @@
 #include "core/base/trace.h"
 #include "core/device/stream.h"
 #include "core/tensor/raw_ops.h"
+#include "launch/process/control.h"
 #include "launch/world/block_signals.h"
 #include "launch/world/devices.h"
 
 namespace lockstep {
 namespace {
-
-// Seconds of a clock that is never set.
-double steady_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::string digest_of(Model& model) {
   const NoGrad no_grad;
